@@ -1,0 +1,1 @@
+"""Entry ⇄ line of one file dialect. Pure: bytes in, entries out."""

@@ -1,0 +1,1 @@
+"""The pure part: no await, no clock, no randomness, no files, no logging."""

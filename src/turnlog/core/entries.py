@@ -1,0 +1,228 @@
+"""What a transcript is made of.
+
+One frozen Struct per type, told apart by `type`. An entry that is not stored yet has seq 0 and no ts; the store
+gives both. Entries say what happened, never what it means: history, session rows and coverage are folds over them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, field
+
+FORMAT_VERSION = 1
+"""Rises when an older reader would misread a transcript; it then refuses with a hint instead."""
+
+ENTRY_MAX_BYTES = 32 * 1024 * 1024
+"""One stored entry. Larger things are files, and a line must fit in memory several times over."""
+
+NESTING_MAX = 200
+"""Depth of JSON inside an entry. Decoders recurse; a few hundred levels are safe on every platform."""
+
+Block: TypeAlias = dict[str, Any]
+Content: TypeAlias = str | list[Block]
+Usage: TypeAlias = dict[str, Any]
+
+
+class Stored(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
+    seq: int = 0
+    ts: str = ""
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """Where a fork came from."""
+
+    id: str
+    seq: int
+
+
+class Opened(Stored, frozen=True, kw_only=True, tag="session", gc=False):
+    version: int = field(default=FORMAT_VERSION)
+    id: str
+    key: str
+    agent: str
+    channel: str
+    label: str | None = None
+    forked_from: Origin | None = None
+
+
+class Selected(Stored, frozen=True, kw_only=True, tag="selected", gc=False):
+    n: int
+
+
+class Received(Stored, frozen=True, kw_only=True, tag="received", gc=False):
+    content: Content
+    message_id: str | None = None
+    dedupe_id: str | None = None
+    sender: str | None = None
+    mode: str = "steer"
+
+
+class User(Stored, frozen=True, kw_only=True, tag="user", gc=False):
+    content: Content | None = None
+    message_id: str | None = None
+    dedupe_id: str | None = None
+    sender: str | None = None
+    from_: tuple[int, ...] = field(default=(), name="from")
+
+
+class Assistant(Stored, frozen=True, kw_only=True, tag="assistant", gc=False):
+    content: Content
+    model: str | None = None
+    usage: Usage | None = None
+    stop: str | None = None
+
+
+class ToolResult(Stored, frozen=True, kw_only=True, tag="tool_result", gc=False):
+    tool_use_id: str
+    content: Content
+    is_error: bool = False
+
+
+class Compaction(Stored, frozen=True, kw_only=True, tag="compaction", gc=False):
+    summary: str
+    first_kept: int
+    covers: tuple[int, int]
+    tokens_before: int = 0
+    tokens_after: int = 0
+    trigger: str = "manual"
+    model: str | None = None
+    focus: str | None = None
+
+
+class Shortened(Stored, frozen=True, kw_only=True, tag="shortened", gc=False):
+    targets: tuple[int, ...]
+    limit: int
+
+
+class Pin(Stored, frozen=True, kw_only=True, tag="pin", gc=False):
+    target: int
+
+
+class Unpin(Stored, frozen=True, kw_only=True, tag="unpin", gc=False):
+    target: int
+
+
+class Rewind(Stored, frozen=True, kw_only=True, tag="rewind", gc=False):
+    to: int
+
+
+class Undo(Stored, frozen=True, kw_only=True, tag="undo", gc=False):
+    target: int
+
+
+class Status(Stored, frozen=True, kw_only=True, tag="status", gc=False):
+    value: Literal["active", "inactive", "archived", "trashed"]
+    reason: str = ""
+
+
+class Title(Stored, frozen=True, kw_only=True, tag="title", gc=False):
+    title: str
+    by: Literal["auto", "user"] = "user"
+
+
+class Failed(Stored, frozen=True, kw_only=True, tag="failed", gc=False):
+    code: str
+    reason: str = ""
+
+
+class Foreign(Stored, frozen=True, kw_only=True, tag="foreign", gc=False):
+    raw: Any
+
+
+Entry: TypeAlias = (
+    Opened
+    | Selected
+    | Received
+    | User
+    | Assistant
+    | ToolResult
+    | Compaction
+    | Shortened
+    | Pin
+    | Unpin
+    | Rewind
+    | Undo
+    | Status
+    | Title
+    | Failed
+    | Foreign
+)
+Transcript: TypeAlias = Sequence[Entry]
+Message: TypeAlias = User | Assistant | ToolResult
+
+MESSAGES = (User, Assistant, ToolResult)
+NEEDS_LEASE = (User, Assistant, ToolResult, Compaction, Shortened, Undo, Rewind, Failed)
+"""What only the holder of the lease may write: everything a running turn builds upon."""
+
+
+def text_of(content: Content | None) -> str:
+    """The words in it, for titles, search and summaries; tool calls and images have none of their own."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "\n\n".join(text for text in map(_block_text, content) if text)
+
+
+def _block_text(block: Mapping[str, Any]) -> str:
+    match block.get("type"):
+        case "text":
+            return str(block.get("text", ""))
+        case "tool_result":
+            return text_of(block.get("content"))
+        case _:
+            return ""
+
+
+def tool_uses(entry: Assistant) -> list[Block]:
+    if isinstance(entry.content, str):
+        return []
+    return [block for block in entry.content if block.get("type") == "tool_use"]
+
+
+def message_text(entry: Entry, received: Mapping[int, Received] | None = None) -> str:
+    match entry:
+        case User():
+            return text_of(user_content(entry, received or {}))
+        case Assistant() | ToolResult() | Received():
+            return text_of(entry.content)
+        case _:
+            return ""
+
+
+def user_content(entry: User, received: Mapping[int, Received]) -> Content:
+    """A user entry may leave its words to the `received` entries it was made from."""
+    if entry.content is not None:
+        return entry.content
+    parts = [received[seq].content for seq in entry.from_ if seq in received]
+    return join_content(parts)
+
+
+def join_content(parts: Iterable[Content]) -> Content:
+    """Texts are joined by a blank line; as soon as one part has blocks, all become blocks and stay so."""
+    kept = list(parts)
+    texts = [part for part in kept if isinstance(part, str)]
+    if len(texts) == len(kept):
+        return "\n\n".join(text for text in texts if text)
+    blocks: list[Block] = []
+    for part in kept:
+        if isinstance(part, str):
+            blocks.append({"type": "text", "text": part})
+        else:
+            blocks.extend(part)
+    return blocks
+
+
+def context_tokens(usage: Mapping[str, Any] | None) -> int:
+    """What the provider says the prompt and the answer hold, cached input counted once; 0 if it said nothing."""
+    if not usage:
+        return 0
+    total = 0
+    for name in _COUNTED:
+        count = usage.get(name)
+        if isinstance(count, int):
+            total += count
+    return total
+
+
+_COUNTED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")

@@ -1,0 +1,238 @@
+"""Where a message belongs: Inbound → SessionKey, and keys as text.
+
+A key is made here and nowhere else. Distinct raw ids never share a key: each part is percent-encoded where it could
+be mistaken for punctuation, and nothing is trimmed, lower-cased or replaced.
+"""
+
+import re
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from ..errors import UsageError
+
+AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+KEY_MAX_CHARS = 1024
+"""A key is an index column and part of every session header; platforms' ids are far shorter."""
+
+ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+Kind: TypeAlias = Literal["direct", "group"]
+ChatType: TypeAlias = Literal["direct", "group", "thread", "unknown"]
+DmScope: TypeAlias = Literal["per-account-channel-peer", "per-channel-peer", "per-peer", "main"]
+KeyFormat: TypeAlias = Literal["canonical", "triple", "zeroclaw"]
+
+DM_SCOPES = ("per-account-channel-peer", "per-channel-peer", "per-peer", "main")
+KEY_FORMATS = ("canonical", "triple", "zeroclaw")
+
+CHAT_TYPES: dict[str, ChatType] = {
+    **dict.fromkeys(("direct", "dm", "private", "p2p", "c2c"), "direct"),
+    **dict.fromkeys(("group", "channel", "supergroup", "room"), "group"),
+    **dict.fromkeys(("thread", "topic"), "thread"),
+}
+
+
+class Inbound(Struct, frozen=True, kw_only=True):
+    """One incoming message, normalised by an edge. Empty strings count as absent."""
+
+    channel: str
+    account: str | None = None
+    chat_type: str | None = None
+    chat_id: str | None = None
+    thread_id: str | None = None
+    sender_id: str | None = None
+    message_id: str | None = None
+    dedupe_id: str | None = None
+    text: str = ""
+    blocks: tuple[dict[str, Any], ...] = ()
+
+
+class SessionKey(Struct, frozen=True, kw_only=True):
+    """The place of a conversation, in raw parts."""
+
+    agent: str
+    channel: str
+    kind: Kind
+    peer: str
+    account: str | None = None
+    thread: str | None = None
+
+    def __str__(self) -> str:
+        return format(self)
+
+
+def resolve(inbound: Inbound, *, agent: str = "main", dm_scope: str = "per-account-channel-peer") -> SessionKey:
+    """Thread before group before direct."""
+    check_agent(agent)
+    if dm_scope not in DM_SCOPES:
+        raise UsageError(f"unknown dm_scope {dm_scope!r}", hint=f"Use one of {', '.join(DM_SCOPES)}.")
+    channel = _need(inbound.channel, "channel")
+    thread = inbound.thread_id or None
+    if _is_direct(inbound):
+        peer = _need(inbound.sender_id or inbound.chat_id, "sender_id")
+        return _direct_key(agent, channel, inbound.account or None, peer, thread, dm_scope)
+    peer = _need(inbound.chat_id, "chat_id")
+    return _checked(
+        SessionKey(agent=agent, channel=channel, account=inbound.account or None, kind="group", peer=peer, thread=thread)
+    )
+
+
+def chat_type(raw: str | None) -> ChatType:
+    return CHAT_TYPES.get((raw or "").lower(), "unknown")
+
+
+def _is_direct(inbound: Inbound) -> bool:
+    match chat_type(inbound.chat_type):
+        case "direct":
+            return True
+        case "group" | "thread":
+            return False
+        case "unknown":
+            # A group on a platform we do not know must never join somebody's private session.
+            return not inbound.chat_id or inbound.chat_id == inbound.sender_id
+
+
+def _direct_key(
+    agent: str, channel: str, account: str | None, peer: str, thread: str | None, dm_scope: str
+) -> SessionKey:
+    match dm_scope:
+        case "per-channel-peer":
+            account = None
+        case "per-peer":
+            channel, account = "any", None
+        case "main":
+            channel, account, peer = "any", None, "main"
+        case _:
+            pass
+    return _checked(
+        SessionKey(agent=agent, channel=channel, account=account, kind="direct", peer=peer, thread=thread)
+    )
+
+
+def _need(value: str | None, name: str) -> str:
+    if not value:
+        raise UsageError(f"an inbound message of this kind needs {name}", hint=f"Fill in {name} in the edge.")
+    return value
+
+
+def _checked(key: SessionKey) -> SessionKey:
+    if len(format(key)) > KEY_MAX_CHARS:
+        raise UsageError(f"the session key is longer than {KEY_MAX_CHARS} characters", hint="Use shorter ids.")
+    return key
+
+
+def format(key: SessionKey, style: str = "canonical") -> str:  # noqa: A001 - keys.format(key) reads as intended
+    """The key as text. `triple` cannot say a group or a thread, so those stay canonical there."""
+    match style:
+        case "canonical":
+            return _canonical(key)
+        case "triple":
+            plain = key.kind == "direct" and not key.thread
+            return _joined(key.agent, key.channel, key.peer) if plain else _canonical(key)
+        case "zeroclaw":
+            if key.thread:
+                return _joined("thread", key.channel, key.peer, key.thread)
+            return _joined(key.kind, key.channel, key.peer)
+        case _:
+            raise UsageError(f"unknown key format {style!r}", hint=f"Use one of {', '.join(KEY_FORMATS)}.")
+
+
+def _canonical(key: SessionKey) -> str:
+    account = (key.account,) if key.account else ()
+    thread = ("thread", key.thread) if key.thread else ()
+    return _joined("agent", key.agent, key.channel, *account, key.kind, key.peer, *thread)
+
+
+def _joined(*parts: str) -> str:
+    return ":".join(map(encode_part, parts))
+
+
+def parse(text: str, *, agent: str = "main") -> SessionKey:
+    """Reads any of the three formats. `agent` is used where the format does not name one."""
+    if len(text) > KEY_MAX_CHARS:
+        raise UsageError(f"the session key is longer than {KEY_MAX_CHARS} characters", hint="Use shorter ids.")
+    raw = text.split(":")
+    if "" in raw:
+        raise _not_a_key(text)
+    parts = [decode_part(part) for part in raw]
+    match parts:
+        case ["agent", name, channel, ("direct" | "group") as kind, peer]:
+            key = SessionKey(agent=name, channel=channel, kind=kind, peer=peer)
+        case ["agent", name, channel, account, ("direct" | "group") as kind, peer]:
+            key = SessionKey(agent=name, channel=channel, account=account, kind=kind, peer=peer)
+        case ["agent", name, channel, ("direct" | "group") as kind, peer, "thread", thread]:
+            key = SessionKey(agent=name, channel=channel, kind=kind, peer=peer, thread=thread)
+        case ["agent", name, channel, account, ("direct" | "group") as kind, peer, "thread", thread]:
+            key = SessionKey(agent=name, channel=channel, account=account, kind=kind, peer=peer, thread=thread)
+        case ["thread", channel, chat, thread]:
+            key = SessionKey(agent=agent, channel=channel, kind="group", peer=chat, thread=thread)
+        case [("direct" | "group") as kind, channel, peer]:
+            key = SessionKey(agent=agent, channel=channel, kind=kind, peer=peer)
+        case [name, channel, peer]:
+            key = SessionKey(agent=name, channel=channel, kind="direct", peer=peer)
+        case _:
+            raise _not_a_key(text)
+    check_agent(key.agent)
+    return key
+
+
+def _not_a_key(text: str) -> UsageError:
+    return UsageError(
+        f"{text[:80]!r} is not a session key",
+        hint="Write agent:<agent>:<channel>:direct:<peer> or <agent>:<channel>:<peer>.",
+    )
+
+
+def encode_part(part: str) -> str:
+    if part.isalnum():
+        return part
+    return "".join(_encode_char(char) if _must_encode(char) else char for char in part)
+
+
+def _must_encode(char: str) -> bool:
+    control = char < " " or "\x7f" <= char < "\xa0"
+    return char in ":/%" or char.isspace() or control or "\ud800" <= char <= "\udfff"
+
+
+def _encode_char(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
+_ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+
+
+def decode_part(part: str) -> str:
+    return _ENCODED.sub(_decode_run, part)
+
+
+def _decode_run(run: re.Match[str]) -> str:
+    data = bytes.fromhex(run[0].replace("%", ""))
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return run[0]  # not ours: leave it as it stands
+
+
+def check_agent(agent: str) -> str:
+    if not AGENT_ID.match(agent):
+        raise UsageError(
+            f"{agent[:80]!r} is not an agent id",
+            hint="Agent ids are 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit.",
+        )
+    return agent
+
+
+def check_session_id(session_id: str) -> str:
+    """Ids become file names in one store: this is the only gate, and every store passes through it."""
+    if not SESSION_ID.match(session_id):
+        raise UsageError(
+            f"{session_id[:80]!r} is not a session id",
+            hint="Session ids are 1 to 64 of A-Z, a-z, 0-9, _ and -, beginning with a letter or digit.",
+        )
+    return session_id
+
+
+def session_id(now_ms: int, random: bytes) -> str:
+    """`random`: six bytes. 36^6 suffixes a millisecond; stores refuse the one that exists already."""
+    return f"ses-{now_ms:013d}-" + "".join(ID_ALPHABET[byte % 36] for byte in random[:6])

@@ -1,0 +1,517 @@
+"""The index row of a session, as a fold over its entries; and which entries may be added to it.
+
+`describe(row, entries)` is the only rule for what a list shows and for what a resume needs: where the tail begins,
+which compactions are active, what is pinned, which messages wait. No store contains any of it.
+
+A log is a line that may jump back: `rewind` makes an older entry the predecessor of the next one. So the entries that
+count (the live path) are found by walking back from the end and jumping at each rewind. The row remembers only the
+few entries that shape the log (marks), never the messages.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from ..errors import Conflict, NotFound, UsageError
+from . import tokens
+from .entries import (
+    FORMAT_VERSION,
+    MESSAGES,
+    NEEDS_LEASE,
+    Assistant,
+    Compaction,
+    Entry,
+    Failed,
+    Opened,
+    Origin,
+    Pin,
+    Received,
+    Rewind,
+    Selected,
+    Shortened,
+    Status,
+    Title,
+    ToolResult,
+    Undo,
+    Unpin,
+    User,
+    context_tokens,
+    text_of,
+    tool_uses,
+)
+
+TITLE_MAX_CHARS = 60
+MARKS_KEPT = 256
+"""Marks in a row before those under older compactions are dropped from it (the log keeps them)."""
+MARKS_MAX = 10_000
+"""Pins, rewinds and undos since the newest compactions: each is written by hand, so this is out of reach."""
+STACK_KEPT = 32
+"""Active compactions a row remembers; undoing more reads the whole log once."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+StatusValue: TypeAlias = Literal["active", "inactive", "archived", "trashed"]
+Interval: TypeAlias = tuple[int, int]
+
+
+class Mark(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """One entry that shapes the log. `at` is its target, `to` of a rewind, or `first_kept`."""
+
+    kind: Literal["compaction", "shortened", "pin", "unpin", "rewind", "undo"]
+    seq: int
+    at: int
+    saved: int = 0
+    """Tokens a compaction took away, so that its undo can give them back."""
+
+
+class Session(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+    """What is known of a session without reading it."""
+
+    id: str
+    key: str
+    agent: str = field(name="agentId")
+    channel: str
+    label: str | None = None
+    title: str = ""
+    title_by: Literal["", "first", "auto", "user"] = ""
+    status: StatusValue = "inactive"
+    message_count: int = 0
+    turn_count: int = 0
+    created_at: int = 0
+    last_at: int = 0
+    token_estimate: int = 0
+    compactions: int = 0
+    forked_from: Origin | None = None
+    last_seq: int = 0
+    selected_n: int = 0
+    last_role: Literal["", "user", "assistant", "tool", "failed"] = ""
+    first_message: int = 0
+    boundary: int = 1
+    """The first entry kept by the newest active compaction; 1 without one."""
+    read_from: int = 1
+    """Where reading must begin to see the boundary and the compaction that set it."""
+    marks: tuple[Mark, ...] = ()
+    pruned_to: int = 0
+    """Marks up to this seq may be missing above."""
+    pruned_compactions: int = 0
+    """How many active ones are among those missing."""
+    pins: tuple[Interval, ...] = ()
+    """(seq of the pin, seq of what it pins), those that hold."""
+    received: tuple[int, ...] = ()
+    """Messages no turn has taken yet."""
+
+
+def describe(row: Session | None, entries: Iterable[Entry]) -> Session:
+    """The row after these entries. Without a row, `entries` must be the log from its first entry on."""
+    fold = _Fold(row)
+    for entry in entries:
+        fold.add(entry)
+    return fold.row()
+
+
+def needs_whole_log(row: Session | None, bodies: Sequence[Entry]) -> bool:
+    """Whether the row alone cannot tell what these entries do: then describe(None, the whole log)."""
+    for body in bodies:
+        if isinstance(body, Rewind):
+            return True
+        if isinstance(body, Undo) and row is not None and row.pruned_to and len(active(row.marks, row.last_seq)) <= 1:
+            return True
+    return False
+
+
+def admit(row: Session | None, bodies: Sequence[Entry], *, leased: bool) -> None:
+    """Raises unless these entries may follow. Every store calls it inside its own lock or transaction."""
+    if not bodies:
+        raise UsageError("nothing to append")
+    if row is None:
+        _admit_first(bodies)
+    else:
+        _admit_next(row, bodies[0])
+    for body in bodies:
+        if not leased and isinstance(body, NEEDS_LEASE):
+            raise UsageError(
+                f"a {kind_of(body)} entry needs a lease",
+                hint="Use `async with store.lease(session_id) as lease` and pass lease=lease.",
+            )
+    if any(type(body) in _CHECKED for body in bodies):
+        _admit_marks(row, bodies)
+
+
+def kind_of(entry: Entry) -> str:
+    return str(entry.__struct_config__.tag)
+
+
+def _admit_first(bodies: Sequence[Entry]) -> None:
+    first = bodies[0]
+    if not isinstance(first, Opened):
+        raise NotFound("there is no such session to append to")
+    if first.version > FORMAT_VERSION:
+        raise UsageError(
+            f"this transcript has format version {first.version}; this Turnlog knows up to {FORMAT_VERSION}",
+            hint="Upgrade Turnlog.",
+        )
+
+
+def _admit_next(row: Session, first: Entry) -> None:
+    if isinstance(first, Opened):
+        raise Conflict(f"session {row.id} exists already", hint="Open it, or choose another id.")
+
+
+_CHECKED = (Compaction, Undo, Rewind, Pin, Unpin, Shortened, Opened)
+
+
+def _admit_marks(row: Session | None, bodies: Sequence[Entry]) -> None:
+    seq = row.last_seq if row else 0
+    for index, body in enumerate(bodies):
+        seq += 1
+        match body:
+            case Opened() if index or row:
+                raise UsageError("a session entry can only be the first")
+            case Compaction():
+                _admit_compaction(row, body, seq)
+            case Undo():
+                _admit_undo(row, body)
+            case Rewind(to=target) | Pin(target=target) | Unpin(target=target):
+                _admit_target(kind_of(body), target, seq)
+            case Shortened(targets=targets):
+                for target in targets:
+                    _admit_target("shortened", target, seq)
+            case _:
+                pass
+    if row and len(row.marks) + len(bodies) > MARKS_MAX:
+        raise UsageError(f"more than {MARKS_MAX:,} pins and rewinds in one session", hint="Compact it, or fork it.")
+
+
+def _admit_target(kind: str, target: int, seq: int) -> None:
+    if not 1 <= target < seq:
+        raise UsageError(f"{kind} names entry {target}, which is not before it", hint="Name an entry that exists.")
+
+
+def _admit_compaction(row: Session | None, body: Compaction, seq: int) -> None:
+    """Nothing falls between: the summary must reach from the old boundary up to the new one."""
+    boundary = row.boundary if row else 1
+    start = boundary if boundary > 1 else max(1, row.first_message if row else 1)
+    first, last = body.covers
+    if not boundary < body.first_kept <= seq:
+        raise UsageError(f"a compaction cannot move the boundary from entry {boundary} to {body.first_kept}")
+    if first > start or last != body.first_kept - 1:
+        raise UsageError(
+            f"the summary covers entries {first} to {last}, but {start} to {body.first_kept - 1} would be folded",
+            hint="Plan the compaction anew from the current transcript.",
+        )
+    if not body.summary.strip():
+        raise UsageError("a compaction needs a summary")
+
+
+def _admit_undo(row: Session | None, body: Undo) -> None:
+    stack = active(row.marks, row.last_seq) if row else []
+    newest = stack[-1].seq if stack else 0
+    if row is not None and body.target in _live_shortenings(row):
+        return
+    if not newest or body.target != newest:
+        raise UsageError(
+            f"entry {body.target} cannot be undone",
+            hint=f"The newest active compaction is entry {newest}." if newest else "No compaction is active.",
+        )
+
+
+def _live_shortenings(row: Session) -> set[int]:
+    path = live_path(row.marks, row.last_seq)
+    undone = {mark.at for mark in row.marks if mark.kind == "undo" and on_path(mark.seq, path)}
+    return {mark.seq for mark in row.marks if mark.kind == "shortened" and on_path(mark.seq, path)} - undone
+
+
+def mark_of(entry: Entry) -> Mark | None:
+    match entry:
+        case Compaction():
+            saved = max(0, entry.tokens_before - entry.tokens_after)
+            return Mark("compaction", entry.seq, entry.first_kept, saved)
+        case Shortened():
+            return Mark("shortened", entry.seq, entry.limit)
+        case Pin():
+            return Mark("pin", entry.seq, entry.target)
+        case Unpin():
+            return Mark("unpin", entry.seq, entry.target)
+        case Rewind():
+            return Mark("rewind", entry.seq, entry.to)
+        case Undo():
+            return Mark("undo", entry.seq, entry.target)
+        case _:
+            return None
+
+
+def live_path(marks: Sequence[Mark], last_seq: int) -> list[Interval]:
+    """The entries that count, as intervals, newest first."""
+    rewinds = [mark for mark in marks if mark.kind == "rewind"]
+    path: list[Interval] = []
+    end = last_seq
+    while end > 0:
+        jump = next((mark for mark in reversed(rewinds) if mark.seq <= end), None)
+        if jump is None:
+            path.append((1, end))
+            break
+        path.append((jump.seq, end))
+        end = jump.at
+    return path
+
+
+def on_path(seq: int, path: Sequence[Interval]) -> bool:
+    return any(first <= seq <= last for first, last in path)
+
+
+def active(marks: Sequence[Mark], last_seq: int) -> list[Mark]:
+    """The compactions that count, oldest first: on the live path and not undone there."""
+    path = live_path(marks, last_seq)
+    live = [mark for mark in marks if on_path(mark.seq, path)]
+    undone = {mark.at for mark in live if mark.kind == "undo"}
+    return [mark for mark in live if mark.kind == "compaction" and mark.seq not in undone]
+
+
+def pinned(marks: Sequence[Mark], last_seq: int) -> tuple[Interval, ...]:
+    """What is pinned at the end of the log: (seq of the pin, seq of its target)."""
+    path = live_path(marks, last_seq)
+    held: dict[int, int] = {}
+    for mark in marks:
+        if mark.kind == "pin" and on_path(mark.seq, path):
+            held[mark.at] = mark.seq
+        elif mark.kind == "unpin" and on_path(mark.seq, path):
+            held.pop(mark.at, None)
+    return tuple(sorted((seq, target) for target, seq in held.items()))
+
+
+class _Fold:
+    """The row under construction: plain attributes, because this runs in every append."""
+
+    def __init__(self, row: Session | None) -> None:
+        self.before = row
+        self.changes: dict[str, object] = {}
+        self.opened: Opened | None = None
+        self.last_seq = row.last_seq if row else 0
+        self.last_ts = ""
+        self.messages = row.message_count if row else 0
+        self.turns = row.turn_count if row else 0
+        self.tokens = row.token_estimate if row else 0
+        self.role = row.last_role if row else ""
+        self.first_message = row.first_message if row else 0
+        self.title = row.title if row else ""
+        self.title_by = row.title_by if row else ""
+        self.received = row.received if row else ()
+        self.texts: dict[int, str] = {}
+        self.marks: list[Mark] = []
+        self.sized: list[tuple[int, Entry]] = []
+        self.rewound = False
+
+    def add(self, entry: Entry) -> None:
+        self.last_seq = entry.seq
+        self.last_ts = entry.ts
+        if isinstance(entry, MESSAGES):
+            self._add_message(entry)
+        else:
+            self._add_other(entry)
+        if self.before is None:
+            self.sized.append((entry.seq, entry))
+
+    def _add_message(self, entry: User | Assistant | ToolResult) -> None:
+        self.first_message = self.first_message or entry.seq
+        self.tokens = _tokens_after(self.tokens, entry, self.texts)
+        match entry:
+            case User():
+                self.messages += 1
+                # A user entry right after tool results steers the running turn; any other one begins a turn.
+                self.turns += self.role != "tool"
+                self.role = "user"
+                if entry.from_:
+                    taken = set(entry.from_)
+                    self.received = tuple(seq for seq in self.received if seq not in taken)
+                if not self.title_by:
+                    self._title_from(entry)
+            case Assistant():
+                self.messages += 1
+                self.role = "assistant"
+            case ToolResult():
+                self.role = "tool"
+
+    def _title_from(self, entry: User) -> None:
+        words = text_of(entry.content) if entry.content is not None else "\n".join(
+            self.texts.get(seq, "") for seq in entry.from_
+        )
+        if title := cut_title(words):
+            self.title, self.title_by = title, "first"
+
+    def _add_other(self, entry: Entry) -> None:
+        match entry:
+            case Opened():
+                self.opened = entry
+            case Selected():
+                self.changes["selected_n"] = entry.n
+                self.changes["status"] = "active"
+            case Status():
+                self.changes["status"] = entry.value
+            case Title() if entry.by == "user" or self.title_by != "user":
+                self.title, self.title_by = cut_title(entry.title), entry.by
+            case Received():
+                self.received = (*self.received, entry.seq)
+                self.texts[entry.seq] = text_of(entry.content)
+            case Failed():
+                self.role = "failed"
+            case _:
+                self._add_mark(entry)
+
+    def _add_mark(self, entry: Entry) -> None:
+        mark = mark_of(entry)
+        if mark is None:
+            return
+        self.marks.append(mark)
+        match entry:
+            case Compaction():
+                self.tokens = entry.tokens_after or max(0, self.tokens - mark.saved)
+            case Undo():
+                self.tokens += self._saved_by(entry.target)
+            case Rewind():
+                self.rewound = True
+            case _:
+                pass
+
+    def _saved_by(self, seq: int) -> int:
+        known = (*(self.before.marks if self.before else ()), *self.marks)
+        return next((mark.saved for mark in known if mark.seq == seq), 0)
+
+    def row(self) -> Session:
+        before = self.before or _first_row(self.opened)
+        if self.opened is not None:
+            self.changes["created_at"] = milliseconds(self.opened.ts)
+        if self.marks:
+            self._settle_marks(before)
+        self.changes.update(
+            title=self.title,
+            title_by=self.title_by,
+            message_count=self.messages,
+            turn_count=self.turns,
+            token_estimate=self.tokens,
+            last_seq=self.last_seq,
+            last_role=self.role,
+            first_message=self.first_message,
+            received=self.received,
+        )
+        if self.last_ts:
+            self.changes["last_at"] = max(before.last_at, milliseconds(self.last_ts))
+        return replace(before, **self.changes)
+
+    def _settle_marks(self, before: Session) -> None:
+        marks = (*before.marks, *self.marks)
+        stack = active(marks, self.last_seq)
+        pins = pinned(marks, self.last_seq)
+        newest = stack[-1] if stack else None
+        if self.rewound:
+            self._settle_rewind(marks)
+        self.changes.update(
+            boundary=newest.at if newest else 1,
+            read_from=min(newest.at, newest.seq) if newest else 1,
+            compactions=len(stack) + before.pruned_compactions,
+            pins=pins,
+            marks=marks,
+        )
+        if len(marks) > MARKS_KEPT and len(stack) > STACK_KEPT:
+            self._prune(marks, stack[-STACK_KEPT].at, {seq for seq, _ in pins})
+            self.changes["pruned_compactions"] = before.pruned_compactions + len(stack) - STACK_KEPT
+
+    def _prune(self, marks: Sequence[Mark], oldest: int, held: set[int]) -> None:
+        self.changes["pruned_to"] = oldest - 1
+        self.changes["marks"] = tuple(mark for mark in marks if mark.seq >= oldest or mark.seq in held)
+
+    def _settle_rewind(self, marks: Sequence[Mark]) -> None:
+        """Only a fold over the whole log can tell sizes and role after a rewind (see needs_whole_log)."""
+        path = live_path(marks, self.last_seq)
+        self.tokens, self.role = 0, ""
+        for seq, entry in self.sized:
+            if on_path(seq, path):
+                self._resize(entry)
+
+    def _resize(self, entry: Entry) -> None:
+        match entry:
+            case Compaction():
+                self.tokens = entry.tokens_after
+            case Undo():
+                self.tokens += self._saved_by(entry.target)
+            case User():
+                self.role = "user"
+            case Assistant():
+                self.role = "assistant"
+            case ToolResult():
+                self.role = "tool"
+            case Failed():
+                self.role = "failed"
+            case _:
+                pass
+        if isinstance(entry, MESSAGES):
+            self.tokens = _tokens_after(self.tokens, entry, self.texts)
+
+
+def _tokens_after(size: int, entry: User | Assistant | ToolResult, texts: dict[int, str]) -> int:
+    """Anchored on what the provider reported, if it did; otherwise the old size plus a quick estimate."""
+    match entry:
+        case Assistant():
+            reported = context_tokens(entry.usage)
+            return reported or size + tokens.quick(text_of(entry.content)) + 20 * len(tool_uses(entry))
+        case User() if entry.content is None:
+            return size + sum(tokens.quick(texts.get(seq, "")) for seq in entry.from_)
+        case _:
+            return size + tokens.quick(text_of(entry.content))
+
+
+def _first_row(opened: Opened | None) -> Session:
+    if opened is None:
+        raise UsageError("a transcript begins with a session entry")
+    return Session(
+        id=opened.id,
+        key=opened.key,
+        agent=opened.agent,
+        channel=opened.channel,
+        label=opened.label,
+        forked_from=opened.forked_from,
+    )
+
+
+@lru_cache(maxsize=1024)
+def milliseconds(ts: str) -> int:
+    """RFC 3339 UTC with milliseconds, the only form we write, to Unix ms; 0 for anything else."""
+    try:
+        moment = datetime.fromisoformat(ts)
+    except ValueError:
+        return 0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    delta = moment - _EPOCH
+    return delta.days * 86_400_000 + delta.seconds * 1000 + delta.microseconds // 1000
+
+
+def cut_title(text: str, limit: int = TITLE_MAX_CHARS) -> str:
+    """One line, at most `limit` characters, never cut inside a grapheme; `…` says that there was more."""
+    line = " ".join(text[: limit * 8].split()).encode("utf-8", "replace").decode()
+    if len(line) <= limit and len(text) <= limit * 8:
+        return line
+    end = min(limit - 1, len(line))
+    while end > 0 and _joins(line, end):
+        end -= 1
+    return line[:end].rstrip() + "…"
+
+
+def _joins(text: str, at: int) -> bool:
+    """Whether cutting before text[at] would tear a visible character apart."""
+    if at >= len(text):
+        return False
+    char, previous = text[at], text[at - 1]
+    if unicodedata.combining(char) or char in "\u200d\ufe0e\ufe0f\u20e3" or previous == "\u200d":
+        return True
+    if "\U0001f3fb" <= char <= "\U0001f3ff" or unicodedata.category(char) in ("Mn", "Me", "Mc"):
+        return True
+    flags = 0
+    while at - flags > 0 and "\U0001f1e6" <= text[at - 1 - flags] <= "\U0001f1ff":
+        flags += 1
+    return flags % 2 == 1 and "\U0001f1e6" <= char <= "\U0001f1ff"
+
