@@ -1,0 +1,455 @@
+"""The JSONL store: one readable file a session, `agents/{agent}/sessions/{id}.jsonl`; the files are the truth.
+
+Many processes may use one directory. An append takes the file's lock, drops what a crash tore off, writes once and
+syncs; it costs the same whatever the number of sessions or the length of this one. The index beside the files
+(`jsonl_index`) is derived.
+"""
+
+import asyncio
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..codecs import native
+from ..core import keys, query as queries, search
+from ..core.entries import Entry, Opened
+from ..core.query import Hit, Page, Query
+from ..core.session import Session, admit, describe, needs_whole_log
+from ..errors import NotFound, StoreError, UsageError
+from . import Clock, Lease, Notice, Progress, leases
+from .files import disk_errors, listing, make_dir, replace_file, sync_dir, unavailable
+from .jsonl_file import SessionFile
+from .jsonl_index import Kept, Shelf
+from .jsonl_ledger import JsonlLedger
+from .memory import hits_in, page_of
+from .stamping import check_expected, now_ms, stamp, window
+from .syncing import Syncer, settled
+from .watching import Watchers
+
+log = logging.getLogger("turnlog.stores.jsonl")
+
+MARKER = "turnlog.json"
+LAYOUT_VERSION = 1
+OPEN_FILES_MAX = 256
+"""Transcripts kept open between appends; more are closed, the longest unused first."""
+INLINE_READ_BYTES = 256 * 1024
+"""Larger reads leave the event loop."""
+FLUSH_AFTER_S = 0.5
+"""How long index rows may wait after an append; the announcement in front of it never does."""
+
+
+class JsonlStore:
+    def __init__(self, root: Path, durability: str, clock: Clock | None, on_notice: Callable[[Notice], None] | None):
+        self._root = root
+        self._clock = clock or now_ms
+        self._durable = durability == "full"
+        self._syncer = Syncer()
+        self._on_notice = on_notice
+        self._shelves: dict[str, Shelf] = {}
+        self._files: OrderedDict[str, SessionFile] = OrderedDict()
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._leases = leases.FileLeases(root / "leases")
+        self._watchers = Watchers()
+        self._flush: asyncio.TimerHandle | None = None
+        self.ledger = JsonlLedger(
+            root / "ledger.jsonl",
+            clock=self._clock,
+            syncer=self._syncer if self._durable else None,
+            notice=self._notice,
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        path: str,
+        *,
+        durability: str = "full",
+        clock: Clock | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
+    ) -> "JsonlStore":
+        store = cls(Path(path).expanduser().absolute(), durability, clock, on_notice)
+        with disk_errors(f"the store {path} cannot be opened"):
+            await asyncio.to_thread(store._open)
+        return store
+
+    def _open(self) -> None:
+        make_dir(self._root)
+        _check_ours(self._root, durable=self._durable)
+        self.ledger.open()
+        agents = self._root / "agents"
+        make_dir(agents)
+        for entry in sorted(listing(agents), key=lambda item: item.name):
+            if keys.AGENT_ID.match(entry.name) and entry.is_dir(follow_symlinks=False):
+                if os.path.isdir(os.path.join(entry.path, "sessions")):
+                    self._shelf(entry.name)
+
+    def _notice(self, notice: Notice) -> None:
+        log.warning("%s (%s)", notice.what, notice.where)
+        if self._on_notice:
+            self._on_notice(notice)
+
+    def _shelf(self, agent: str) -> Shelf:
+        if agent not in self._shelves:
+            folder = self._root / "agents" / keys.check_agent(agent) / "sessions"
+            make_dir(folder)
+            shelf = Shelf(folder, durable=self._durable, notice=self._notice)
+            shelf.load()
+            self._shelves[agent] = shelf
+        return self._shelves[agent]
+
+    def _home(self, session_id: str) -> Shelf | None:
+        """The shelf that has this session; files of agents that others added meanwhile included."""
+        for shelf in self._shelves.values():
+            if session_id in shelf.rows or shelf.path_of(session_id).exists():
+                return shelf
+        for entry in listing(self._root / "agents"):
+            if entry.name not in self._shelves and keys.AGENT_ID.match(entry.name):
+                if os.path.exists(os.path.join(entry.path, "sessions", f"{session_id}.jsonl")):
+                    return self._shelf(entry.name)
+        return None
+
+    def _file(self, session_id: str) -> SessionFile:
+        """The open file of a session that exists, warm if it can be."""
+        file = self._files.get(session_id)
+        if file is not None and not file.gone():
+            self._files.move_to_end(session_id)
+            return file
+        if file is not None:
+            self._drop(session_id)
+        keys.check_session_id(session_id)
+        shelf = self._home(session_id)
+        if shelf is None:
+            raise NotFound(f"there is no session {session_id}")
+        file = SessionFile.open(shelf.path_of(session_id), session_id, create=False)
+        if (kept := shelf.rows.get(session_id)) is not None:
+            file.adopt(kept.row, kept.size, kept.ino)
+        return self._keep(file)
+
+    def _keep(self, file: SessionFile) -> SessionFile:
+        self._files[file.id] = file
+        if len(self._files) > OPEN_FILES_MAX:
+            idle = next((name for name in self._files if not self._turn_taken(name)), None)
+            if idle is not None and idle != file.id:
+                self._drop(idle)
+        return file
+
+    def _turn_taken(self, session_id: str) -> bool:
+        turn = self._turns.get(session_id)
+        return turn is not None and turn.locked()
+
+    def _drop(self, session_id: str) -> None:
+        file = self._files.pop(session_id, None)
+        if file is not None:
+            file.close()
+        if not self._turn_taken(session_id):
+            self._turns.pop(session_id, None)
+
+    async def append(
+        self, session_id: str, bodies: Sequence[Entry], *, expect: int | None = None, lease: Lease | None = None
+    ) -> list[Entry]:
+        leased = leases.check(lease, session_id)
+        turn = self._turns.get(session_id)
+        if turn is None:
+            keys.check_session_id(session_id)
+            turn = self._turns.setdefault(session_id, asyncio.Lock())
+        async with turn:
+            while True:
+                file = self._files.get(session_id) or self._file_for(session_id, bodies)
+                with file.in_use():
+                    if not file.try_lock():
+                        await file_lock(file)
+                    try:
+                        # Deleted while we waited: look again, and create it anew if that is what was asked.
+                        if (behind := file.behind()) >= 0:
+                            return await self._append_locked(file, behind, bodies, expect, leased)
+                    except OSError as error:
+                        self._undo_creation(file)
+                        raise unavailable(f"session {session_id} cannot be written", error) from error
+                    except BaseException:
+                        self._undo_creation(file)
+                        raise
+                    finally:
+                        file.unlock()
+                self._drop(session_id)
+
+    def _file_for(self, session_id: str, bodies: Sequence[Entry]) -> SessionFile:
+        try:
+            return self._file(session_id)
+        except NotFound:
+            first = bodies[0] if bodies else None
+            if not isinstance(first, Opened):
+                raise
+            if first.id != session_id:
+                raise UsageError(f"the session entry says {first.id}, not {session_id}") from None
+        with disk_errors(f"session {session_id} cannot be created"):
+            shelf = self._shelf(first.agent)
+            return self._keep(SessionFile.open(shelf.path_of(session_id), session_id, create=True))
+
+    async def _append_locked(
+        self, file: SessionFile, behind: int, bodies: Sequence[Entry], expect: int | None, leased: bool
+    ) -> list[Entry]:
+        if behind:
+            await self._refresh(file)
+        before = file.row
+        check_expected(before, expect)
+        admit(before, bodies, leased=leased)
+        entries = stamp(bodies, file.last_seq, self._clock())
+        data = native.encode_append(entries)
+        row = self._row_after(file, bodies, entries)
+        if file.torn:
+            self._notice(
+                Notice(what=f"{len(file.torn)} bytes of a torn append dropped", where=str(file.path), session_id=file.id)
+            )
+        shelf = self._shelves[file.agent]
+        shelf.announce(file.id)
+        file.write(data)
+        if self._durable:
+            await self._make_durable(file, new=before is None)
+        file.size += len(data)
+        file.row, file.last_seq = row, row.last_seq
+        shelf.update(row, file.size, file.ino)
+        self._flush_later()
+        self._watchers.wake(file.id)
+        return entries
+
+    def _row_after(self, file: SessionFile, bodies: Sequence[Entry], entries: list[Entry]) -> Session:
+        if not needs_whole_log(file.row, bodies):
+            return describe(file.row, entries)
+        return describe(None, [*file.everything(), *entries])
+
+    async def _make_durable(self, file: SessionFile, *, new: bool) -> None:
+        done = self._syncer.request(file.fd)
+        try:
+            await settled(done)
+            if new:
+                await asyncio.to_thread(sync_dir, file.path.parent)
+        except BaseException as error:
+            # After a failed sync the kernel may have dropped the pages: what was written never counted, and this
+            # handle is not to be trusted any more.
+            if isinstance(error, OSError) or (done.done() and done.exception() is not None):
+                file.roll_back()
+                self._drop(file.id)
+            raise
+
+    def _undo_creation(self, file: SessionFile) -> None:
+        """Under the lock: a session that never came to be leaves no file."""
+        if file.row is None and not file.gone() and os.fstat(file.fd).st_size == 0:
+            file.path.unlink(missing_ok=True)
+            self._drop(file.id)
+
+    async def _refresh(self, file: SessionFile) -> None:
+        if file.behind() > INLINE_READ_BYTES:
+            await asyncio.to_thread(file.refresh)
+        else:
+            file.refresh()
+
+    def _flush_later(self) -> None:
+        if self._flush is None:
+            self._flush = asyncio.get_running_loop().call_later(FLUSH_AFTER_S, self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush = None
+        for shelf in self._shelves.values():
+            try:
+                shelf.flush()
+            except OSError as error:
+                # The announcements stand, so nothing is hidden; the rows come with the next flush.
+                self._notice(Notice(what=str(unavailable("index rows not written", error)), where=str(shelf.folder)))
+
+    async def read(
+        self, session_id: str, *, after: int = 0, before: int | None = None, limit: int | None = None
+    ) -> list[Entry]:
+        file = await self._current(session_id)
+        after, before, limit = window(after, before, limit)
+        row = file.row
+        small = row is not None and (row.last_seq - after) * file.size // max(1, row.last_seq) < INLINE_READ_BYTES
+        with disk_errors(f"session {session_id} cannot be read"), file.in_use():
+            if small:
+                return file.read(after, before, limit)
+            return await asyncio.to_thread(file.read, after, before, limit)
+
+    async def describe(self, session_id: str) -> Session:
+        row = (await self._current(session_id)).row
+        assert row is not None
+        return row
+
+    async def _current(self, session_id: str) -> SessionFile:
+        file = self._file(session_id)
+        with file.in_use():
+            await self._refresh(file)
+        if file.row is None:
+            raise NotFound(f"there is no session {session_id}")
+        return file
+
+    async def find(self, query: Query) -> Page[Session]:
+        queries.check(query)
+        with disk_errors("sessions cannot be listed"):
+            shelves = self._settled(query.agent)
+        if queries.is_plain(query) and len(shelves) == 1:
+            return _newest(query, shelves[0])
+        rows = [kept.row for shelf in shelves for kept in _candidates(query, shelf) if queries.matches(query, kept.row)]
+        return page_of(query, rows)
+
+    def _settled(self, agent: str | None) -> list[Shelf]:
+        for entry in listing(self._root / "agents"):
+            if entry.name not in self._shelves and keys.AGENT_ID.match(entry.name):
+                if os.path.isdir(os.path.join(entry.path, "sessions")):
+                    self._shelf(entry.name)
+        shelves = [self._shelves[agent]] if agent in self._shelves else [] if agent else list(self._shelves.values())
+        for shelf in shelves:
+            shelf.settle()
+        return shelves
+
+    async def search(self, words: str, *, scope: Query | None = None) -> list[Hit]:
+        scope = queries.check(scope or Query())
+        terms = search.terms(words)
+        hits: list[Hit] = []
+        with disk_errors("sessions cannot be searched"):
+            rows = [
+                (shelf, kept.row)
+                for shelf in self._settled(scope.agent)
+                for kept in shelf.rows.values()
+                if queries.matches(scope, kept.row)
+            ]
+            rows.sort(key=lambda item: (item[1].last_at, item[1].id), reverse=True)
+            for shelf, row in rows:
+                hits += await asyncio.to_thread(_search_file, shelf.path_of(row.id), row.id, terms)
+                if len(hits) >= scope.limit:
+                    break
+        return hits[: scope.limit]
+
+    async def delete(self, session_id: str) -> None:
+        turn = self._turns.setdefault(keys.check_session_id(session_id), asyncio.Lock())
+        async with turn:
+            with self._file(session_id).in_use() as file:
+                await file_lock(file)
+                try:
+                    if file.gone():
+                        raise NotFound(f"there is no session {session_id}")
+                    with disk_errors(f"session {session_id} cannot be deleted"):
+                        await self._unlink(file)
+                finally:
+                    file.unlock()
+            self._drop(session_id)
+        self._turns.pop(session_id, None)
+        self._watchers.wake(session_id)
+
+    async def _unlink(self, file: SessionFile) -> None:
+        shelf = self._shelves[file.agent]
+        os.unlink(file.path)
+        shelf.deleted(file.id)
+        if self._durable:
+            await asyncio.to_thread(sync_dir, shelf.folder)
+
+    def lease(self, session_id: str, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
+        return self._leases.take(keys.check_session_id(session_id), wait_s)
+
+    def watch(self, session_id: str, *, after: int) -> AsyncIterator[Entry]:
+        return self._watchers.follow(session_id, after, lambda seq: self._read_on(session_id, seq))
+
+    async def _read_on(self, session_id: str, after: int) -> list[Entry]:
+        row = await self.describe(session_id)
+        return await self.read(session_id, after=after, limit=1000) if row.last_seq > after else []
+
+    async def reindex(self, progress: Progress | None = None) -> int:
+        shelves = self._settled(None)
+        done = 0
+        for n, shelf in enumerate(shelves, 1):
+            done += await asyncio.to_thread(shelf.rebuild)
+            if progress:
+                progress(n, len(shelves))
+        return done
+
+    async def close(self) -> None:
+        if self._flush is not None:
+            self._flush.cancel()
+        self._flush_now()
+        await asyncio.to_thread(self._publish)
+        for session_id in list(self._files):
+            self._files.pop(session_id).close()
+        for shelf in self._shelves.values():
+            shelf.close()
+        self.ledger.close()
+        self._syncer.close()
+
+    def _publish(self) -> None:
+        for shelf in self._shelves.values():
+            try:
+                shelf.publish()
+            except OSError as error:
+                self._notice(Notice(what=str(unavailable("sessions.json not written", error)), where=str(shelf.folder)))
+
+
+async def file_lock(file: SessionFile) -> None:
+    """Held for one append only, so that a look now and then is enough; a waiting thread could not be called off."""
+    pause = 0.0005
+    while not file.try_lock():
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 0.02)
+
+
+def _candidates(query: Query, shelf: Shelf) -> Iterator[Kept]:
+    if query.key is not None:
+        return (shelf.rows[session_id] for session_id in shelf.at_key(query.key))
+    if query.ids:
+        return (shelf.rows[session_id] for session_id in query.ids if session_id in shelf.rows)
+    return iter(shelf.rows.values())
+
+
+def _newest(query: Query, shelf: Shelf) -> Page[Session]:
+    """Without a look at all rows: they are kept in order of activity, and counted."""
+    place = queries.place(query.cursor) if query.cursor is not None else None
+    found: list[Session] = []
+    for kept in reversed(shelf.rows.values()):
+        row = kept.row
+        if (query.status is None or row.status == query.status) and (place is None or (row.last_at, row.id) < place):
+            found.append(row)
+            if len(found) > query.limit:
+                break
+    items = found[: query.limit]
+    total = len(shelf.rows) if query.status is None else shelf.counts[query.status]
+    return Page(items, queries.cursor_after(items[-1]) if len(found) > query.limit else None, total)
+
+
+def _search_file(path: Path, session_id: str, terms: search.Terms) -> list[Hit]:
+    try:
+        file = SessionFile.open(path, session_id, create=False)
+    except (NotFound, StoreError):
+        return []
+    hits: list[Hit] = []
+    try:
+        for scan in file.scans(0, 0):
+            hits += hits_in(terms, session_id, scan.entries)
+    finally:
+        file.close()
+    return hits
+
+
+def _check_ours(root: Path, *, durable: bool) -> None:
+    """Refuses a directory of another kind, before anything is written into it."""
+    marker = root / MARKER
+    try:
+        made: Any = msgspec.json.decode(marker.read_bytes())
+        version = made["turnlog"]
+    except FileNotFoundError:
+        others = {entry.name for entry in listing(root)} - {"agents", "leases", "ledger.jsonl", "config.toml", "memory"}
+        if others and not (root / "agents").is_dir() and not (root / "config.toml").is_file():
+            raise UsageError(
+                f"{root} holds other things ({min(others)!r} for one) and is not a Turnlog store",
+                hint="Choose an empty or a new directory.",
+            ) from None
+        replace_file(marker, msgspec.json.encode({"turnlog": LAYOUT_VERSION, "store": "jsonl"}) + b"\n", durable=durable)
+        return
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{marker} is not readable: {error}", hint="Restore it, or remove it to have it made anew.") from error
+    if not isinstance(version, int) or version > LAYOUT_VERSION:
+        raise StoreError(
+            f"{root} was made by a newer Turnlog (layout {version}; this one knows {LAYOUT_VERSION})",
+            hint="Upgrade Turnlog. Nothing was changed.",
+        )

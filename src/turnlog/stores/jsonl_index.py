@@ -1,0 +1,369 @@
+"""The live index of one agent's transcripts: a log of its own, derived, and cheap to keep.
+
+    {"index": 1, "boot": "…"}                       first line
+    {"dirty": "<id>", "by": "<writer>"}             this writer is about to append to that session
+    {"row": {…}, "size": 1234, "ino": 5, "by": …}   and this is what became of it
+    {"deleted": "<id>"}
+
+A writer announces a session once and writes its row when things calm down, so that an append costs the same among a
+hundred thousand sessions as among a hundred. Whoever lists sessions looks at the announced ones' files, and nowhere
+else. A process that dies leaves its announcements behind, which is just what a reader needs to know. After a reboot
+(the machine may have lost what was not synced) every file's size is compared once.
+
+Whatever is wrong with this file, it is built anew from the transcripts, and nothing is lost.
+"""
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ..core.keys import SESSION_ID
+from ..core.session import Session
+from ..errors import NotFound, StoreError, UsageError
+from . import Notice
+from .files import listing, lock, open_private, read_at, replace_file, unlock, write_all
+from .jsonl_file import SessionFile
+
+INDEX_NAME = "sessions.index.jsonl"
+PUBLISHED_NAME = "sessions.json"
+INDEX_VERSION = 1
+SPARE_LINES = 1_000
+"""The log is rewritten when it has more than this, and twice as many lines as sessions."""
+REWRITE = 1 << 60
+PUBLISH_SMALL = 5_000
+PUBLISH_EVERY_S = 60
+"""Above so many sessions, the published copy is replaced at most this often."""
+
+
+class Line(Struct, omit_defaults=True, gc=False):
+    row: Session | None = None
+    size: int = 0
+    ino: int = 0
+    dirty: str | None = None
+    by: str = ""
+    deleted: str | None = None
+    index: int = 0
+    boot: str = ""
+
+
+class Kept(Struct, gc=False):
+    row: Session
+    size: int
+    ino: int
+
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(Line)
+_WRITER = f"{os.getpid()}.{time.time_ns()}"
+
+
+class Shelf:
+    """All sessions of one agent."""
+
+    def __init__(self, folder: Path, *, durable: bool, notice: Callable[[Notice], None]) -> None:
+        self.folder = folder
+        self.rows: dict[str, Kept] = {}
+        self.counts: Counter[str] = Counter()
+        self._durable = durable
+        self._notice = notice
+        self._writer = f"{_WRITER}.{id(self)}"
+        self._fd = -1
+        self._offset = 0
+        self._lines = 0
+        self._ours: set[str] = set()
+        self._theirs: dict[str, set[str]] = {}
+        self._sorted = True
+        self._changed = False
+        self._trusted = False
+        self._by_key: dict[str, set[str]] | None = None
+
+    def path_of(self, session_id: str) -> Path:
+        return self.folder / f"{session_id}.jsonl"
+
+    def load(self) -> None:
+        """Opens the index; rebuilds whatever it does not know or cannot be trusted to know."""
+        self._open()
+        try:
+            self._replay(whole=True)
+        except (msgspec.DecodeError, UnicodeDecodeError, _Stale):
+            self.rows, self.counts, self._theirs, self._by_key = {}, Counter(), {}, None
+            self._trusted = False
+        self._reconcile()
+        if self._lines > 2 * len(self.rows) + SPARE_LINES:
+            self.rewrite()
+
+    def _open(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = open_private(self.folder / INDEX_NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        self._offset = 0
+        self._lines = 0
+
+    def refresh(self) -> None:
+        """What other processes said since the last look."""
+        there = os.fstat(self._fd)
+        if there.st_nlink == 0 or there.st_size < self._offset:
+            self.load()
+        elif there.st_size > self._offset:
+            try:
+                self._replay(whole=False)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self.rebuild()
+
+    def _replay(self, *, whole: bool) -> None:
+        end = os.fstat(self._fd).st_size
+        data = read_at(self._fd, self._offset, end)
+        lines = _decoder.decode_lines(data[: data.rfind(b"\n") + 1])
+        if whole:
+            if not lines or lines[0].index != INDEX_VERSION:
+                raise _Stale
+            self._trusted = bool(lines[0].boot) and lines[0].boot == boot_id()
+        self._offset += data.rfind(b"\n") + 1
+        self._lines += len(lines)
+        for line in lines:
+            self._apply(line)
+        if whole:
+            self._sort()
+
+    def _apply(self, line: Line) -> None:
+        if line.row is not None:
+            session_id = line.row.id
+            known = self.rows.get(session_id)
+            if known is None or line.row.last_seq >= known.row.last_seq:
+                self._put(line.row, line.size, line.ino)
+            if (writers := self._theirs.get(session_id)) is not None:
+                writers.discard(line.by)
+                if not writers:
+                    del self._theirs[session_id]
+        elif line.dirty is not None:
+            if line.by != self._writer:
+                self._theirs.setdefault(line.dirty, set()).add(line.by)
+        elif line.deleted is not None:
+            self.forget(line.deleted)
+
+    def _reconcile(self) -> None:
+        """Files the index does not know, rows without a file, sizes after a reboot, writers that are gone."""
+        names = {entry.name[:-6]: entry for entry in listing(self.folder) if _is_transcript(entry)}
+        for session_id in [known for known in self.rows if known not in names]:
+            self.forget(session_id)
+        unknown = [name for name in names if name not in self.rows and name not in self._theirs]
+        if not self._trusted:
+            unknown += [
+                name
+                for name, kept in self.rows.items()
+                if (there := names[name].stat(follow_symlinks=False)).st_size != kept.size or there.st_ino != kept.ino
+            ]
+            self._lines = REWRITE
+        self.look_at(unknown)
+        gone = {writer for writers in self._theirs.values() for writer in writers if not _alive(writer)}
+        left = [session_id for session_id, writers in self._theirs.items() if writers & gone]
+        self.look_at(left)
+        if left:
+            kept = {name: writers - gone for name, writers in self._theirs.items()}
+            self._theirs = {name: writers for name, writers in kept.items() if writers}
+            self._lines = REWRITE
+
+    def look_at(self, session_ids: Iterable[str]) -> None:
+        """Folds these files from where the index knows them."""
+        for session_id in list(session_ids):
+            known = self.rows.get(session_id)
+            try:
+                file = SessionFile.open(self.path_of(session_id), session_id, create=False)
+            except NotFound:
+                self.forget(session_id)
+                continue
+            except (StoreError, UsageError) as error:
+                self._notice(Notice(what=str(error), where=str(self.path_of(session_id)), session_id=session_id))
+                continue
+            try:
+                if known:
+                    file.adopt(known.row, known.size, known.ino)
+                file.refresh()
+                if file.row is not None:
+                    self._put(file.row, file.size, file.ino)
+                else:
+                    self.forget(session_id)
+            except StoreError as error:
+                self._notice(Notice(what=str(error), where=str(file.path), session_id=session_id))
+            finally:
+                file.close()
+
+    def settle(self) -> None:
+        """Before a list: read the log on, then look at the files that others have announced."""
+        self.refresh()
+        if self._theirs:
+            self.look_at(self._theirs)
+        if not self._sorted:
+            self._sort()
+
+    def _put(self, row: Session, size: int, ino: int) -> None:
+        old = self.rows.pop(row.id, None)
+        if old is None:
+            self.counts[row.status] += 1
+            if self._by_key is not None:
+                self._by_key.setdefault(row.key, set()).add(row.id)
+        elif old.row.status != row.status:
+            self.counts[old.row.status] -= 1
+            self.counts[row.status] += 1
+        if self._sorted and self.rows and row.last_at < next(reversed(self.rows.values())).row.last_at:
+            self._sorted = False
+        self.rows[row.id] = Kept(row, size, ino)
+
+    def _sort(self) -> None:
+        """Insertion order is order of activity; the newest is last."""
+        self.rows = dict(sorted(self.rows.items(), key=lambda item: (item[1].row.last_at, item[0])))
+        self._sorted = True
+
+    def forget(self, session_id: str) -> None:
+        self._theirs.pop(session_id, None)
+        self._ours.discard(session_id)
+        kept = self.rows.pop(session_id, None)
+        if kept is not None:
+            self.counts[kept.row.status] -= 1
+            if self._by_key is not None:
+                self._by_key.get(kept.row.key, set[str]()).discard(session_id)
+
+    def at_key(self, key: str) -> set[str]:
+        if self._by_key is None:
+            self._by_key = {}
+            for session_id, kept in self.rows.items():
+                self._by_key.setdefault(kept.row.key, set()).add(session_id)
+        return self._by_key.get(key, set())
+
+    def announce(self, session_id: str) -> None:
+        """Must precede the append: between the two, a reader looks once too often; the other way round, too seldom."""
+        if session_id not in self._ours:
+            self._say(_encode(Line(dirty=session_id, by=self._writer)) + b"\n", 1)
+            self._ours.add(session_id)
+
+    def update(self, row: Session, size: int, ino: int) -> None:
+        self._put(row, size, ino)
+        self._changed = True
+
+    def deleted(self, session_id: str) -> None:
+        self.forget(session_id)
+        self._changed = True
+        self._say(_encode(Line(deleted=session_id)) + b"\n", 1)
+
+    def flush(self) -> None:
+        """Rows of all sessions we announced."""
+        ours = [self.rows[session_id] for session_id in self._ours if session_id in self.rows]
+        self._ours.clear()
+        if not ours:
+            return
+        self._changed = True
+        lines = [_encode(Line(row=k.row, size=k.size, ino=k.ino, by=self._writer)) for k in ours]
+        self._say(b"\n".join([*lines, b""]), len(lines))
+        if self._lines > 2 * len(self.rows) + SPARE_LINES:
+            self.rewrite()
+
+    def _say(self, data: bytes, lines: int) -> None:
+        """Under a shared lock, so that a rewrite cannot pass us by."""
+        while True:
+            lock(self._fd, shared=True)
+            try:
+                if os.fstat(self._fd).st_nlink:
+                    write_all(self._fd, data)
+                    self._lines += lines
+                    return
+            finally:
+                unlock(self._fd)
+            self._open()
+            self._replay(whole=True)
+
+    def rewrite(self) -> None:
+        """The log without its past. Announcements of others are kept: only their maker may take them back."""
+        lock(self._fd)
+        try:
+            if not os.fstat(self._fd).st_nlink:
+                return
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                self._replay(whole=False)
+            lines = [_encode(Line(index=INDEX_VERSION, boot=boot_id()))]
+            lines += [_encode(Line(row=k.row, size=k.size, ino=k.ino)) for k in self.rows.values()]
+            theirs = {**self._theirs, **{name: {self._writer} for name in self._ours}}
+            lines += [_encode(Line(dirty=name, by=by)) for name, writers in theirs.items() for by in sorted(writers)]
+            replace_file(self.folder / INDEX_NAME, b"\n".join([*lines, b""]), durable=self._durable)
+        finally:
+            unlock(self._fd)
+        self._open()
+        self._offset = os.fstat(self._fd).st_size
+        self._lines = len(lines)
+
+    def rebuild(self) -> int:
+        """From the transcripts alone."""
+        self.rows, self.counts, self._by_key = {}, Counter(), None
+        self.look_at(sorted(entry.name[:-6] for entry in listing(self.folder) if _is_transcript(entry)))
+        self._sort()
+        self._offset = os.fstat(self._fd).st_size
+        self._changed = True
+        self.rewrite()
+        return len(self.rows)
+
+    def publish(self) -> None:
+        """`sessions.json`, for people and other programs: a copy, never read back by us."""
+        path = self.folder / PUBLISHED_NAME
+        if not self._changed and path.exists():
+            return
+        if len(self.rows) > PUBLISH_SMALL and path.exists() and time.time() - path.stat().st_mtime < PUBLISH_EVERY_S:
+            return
+        rows = {session_id: published(kept.row) for session_id, kept in self.rows.items()}
+        replace_file(path, msgspec.json.encode({"sessions": rows}), durable=False)
+        self._changed = False
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class _Stale(Exception):
+    """Not an index we can use."""
+
+
+def published(row: Session) -> dict[str, object]:
+    """The fields of a row that are promised to others."""
+    return {
+        "id": row.id,
+        "agentId": row.agent,
+        "key": row.key,
+        "label": row.label,
+        "title": row.title,
+        "filePath": f"{row.id}.jsonl",
+        "messageCount": row.message_count,
+        "turnCount": row.turn_count,
+        "createdAt": row.created_at,
+        "lastAt": row.last_at,
+        "tokenEstimate": row.token_estimate,
+        "status": row.status,
+        "channel": row.channel,
+        "compactions": row.compactions,
+    }
+
+
+def _is_transcript(entry: os.DirEntry[str]) -> bool:
+    name = entry.name
+    return name.endswith(".jsonl") and SESSION_ID.match(name[:-6]) is not None and not entry.is_symlink()
+
+
+def _alive(writer: str) -> bool:
+    try:
+        os.kill(int(writer.partition(".")[0]), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

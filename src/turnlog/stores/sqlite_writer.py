@@ -1,0 +1,177 @@
+"""One writer, group commit: everything that waits goes into one transaction, and one sync pays for all of it.
+
+A lone change on a disk that answers quickly runs right on the event loop; a hop to a thread and back would cost as
+much again. Several, or a busy database, go to the thread.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import apsw
+
+from ..errors import Corrupt, StoreError, StoreUnavailable, TurnlogError, UsageError
+from .syncing import settled
+
+INLINE_MAX_S = 0.002
+BUSY_TIMEOUT_MS = 30_000
+T = TypeVar("T")
+Change = Callable[[apsw.Connection], Any]
+Job = list[tuple[Change, "asyncio.Future[Any]"]]
+Outcome = list[tuple[Any, BaseException | None]]
+
+
+class Writer:
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+        self._waiting: Job = []
+        self._busy = False
+        self._scheduled = False
+        self._cost_s = 0.0
+        self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, Job] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    async def run(self, change: Callable[[apsw.Connection], T], *, aside: bool = False) -> T:
+        """Runs the change in a transaction; durable when it returns. `aside`: long work, never on the loop.
+
+        A change checks first and writes then: if it raises one of our errors, it must not have written yet.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._waiting.append((change, done))
+        if aside:
+            self._cost_s = max(self._cost_s, INLINE_MAX_S)
+        self._schedule(loop)
+        await settled(done)
+        return done.result()
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._scheduled and not self._busy:
+            self._scheduled = True
+            loop.call_soon(self._start, loop)
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._scheduled = False
+        if self._busy or not self._waiting:
+            return
+        job, self._waiting = self._waiting, []
+        if len(job) == 1 and self._cost_s < INLINE_MAX_S:
+            start = time.perf_counter()
+            try:
+                self._db.set_busy_timeout(0)
+                outcome = self._transact(job)
+            except apsw.BusyError:
+                outcome = None
+            if outcome is not None:
+                self._learn(time.perf_counter() - start)
+                _finish(job, outcome)
+                return
+        self._busy = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="turnlog-sqlite", daemon=True)
+            self._thread.start()
+        self._jobs.put((loop, job))
+
+    def _learn(self, spent_s: float) -> None:
+        self._cost_s = 0.8 * self._cost_s + 0.2 * spent_s
+
+    def _work(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            loop, job = item
+            start = time.perf_counter()
+            try:
+                self._db.set_busy_timeout(BUSY_TIMEOUT_MS)
+                outcome = self._transact(job)
+            except BaseException as error:
+                outcome = [(None, mapped(error))] * len(job)
+            spent = (time.perf_counter() - start) / len(job)
+            try:
+                loop.call_soon_threadsafe(self._done, loop, job, outcome, spent)
+            except RuntimeError:  # the loop was closed under us; nobody waits any more
+                return
+
+    def _done(self, loop: asyncio.AbstractEventLoop, job: Job, outcome: Outcome, spent_s: float) -> None:
+        self._busy = False
+        self._learn(spent_s)
+        _finish(job, outcome)
+        if self._waiting:
+            self._schedule(loop)
+
+    def _transact(self, job: Job) -> Outcome:
+        """One transaction for all. Raises BusyError only if it could not begin."""
+        db = self._db
+        outcome: Outcome = []
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            for change, _ in job:
+                try:
+                    outcome.append((change(db), None))
+                except TurnlogError as error:
+                    outcome.append((None, error))
+            db.execute("COMMIT")
+        except BaseException as error:
+            if not db.get_autocommit():
+                _roll_back(db)
+            return [(None, mapped(error))] * len(job)
+        return outcome
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+
+def _roll_back(db: apsw.Connection) -> None:
+    try:
+        db.execute("ROLLBACK")
+    except apsw.Error:
+        # SQLite has rolled back by itself after errors such as a full disk.
+        return
+
+
+def _finish(job: Job, outcome: Outcome) -> None:
+    for (_, done), (value, error) in zip(job, outcome, strict=True):
+        if done.done():
+            continue
+        if error is None:
+            done.set_result(value)
+        else:
+            done.set_exception(error)
+
+
+def mapped(error: BaseException) -> BaseException:
+    """A driver's exception → ours, with a hint."""
+    if isinstance(error, TurnlogError) or not isinstance(error, apsw.Error):
+        return error
+    ours = _ours(error)
+    ours.__cause__ = error
+    return ours
+
+
+def _ours(error: apsw.Error) -> TurnlogError:
+    match error:
+        case apsw.FullError():
+            return StoreUnavailable(
+                f"the disk is full ({error})", hint="Free some space; the session goes on from where it was."
+            )
+        case apsw.NotADBError():
+            return UsageError("the file is not a SQLite database", hint="Choose another path for the store.")
+        case apsw.CorruptError():
+            return Corrupt(f"the database is damaged ({error})", hint="Run PRAGMA integrity_check; restore a backup.")
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError() | apsw.AuthError():
+            return StoreUnavailable(
+                f"the database cannot be opened for writing ({error})",
+                hint="The file and its directory must be writable for the user who runs Turnlog.",
+            )
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreUnavailable(f"the database is locked ({error})", hint="Another program holds it; try again.")
+        case apsw.TooBigError():
+            return UsageError(f"the entry is too large for the database ({error})", hint="Store it as a file.")
+        case apsw.IOError() | apsw.NoLFSError() | apsw.ProtocolError() | apsw.NoMemError() | apsw.InterruptError():
+            return StoreUnavailable(f"the database could not be written ({error})")
+        case _:
+            return StoreError(f"the database failed ({error})")

@@ -1,0 +1,668 @@
+"""Tools for testing what is built on Turnlog, and for testing stores: shipped, documented in docs/extending.md.
+
+    class TestMyStore(StoreContract):
+        def open(self, place, **options):
+            return my_store(place, **options)      # an async context manager that gives a Store
+
+Nothing here imports pytest; the contract's tests are plain methods that any runner can collect.
+"""
+
+import asyncio
+import functools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, convert
+
+from .core import history
+from .core.entries import Assistant, Entry, Opened, Usage
+from .core.prompt import Prompt
+from .core.query import Query
+from .errors import Busy, Conflict, ContextOverflow, NotFound, ProviderRefused, UsageError
+from .providers import Delta
+from .stores import Store
+
+
+class InvalidMessages(AssertionError):
+    """A provider would refuse these messages."""
+
+
+def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Raises InvalidMessages unless every provider would accept these messages (Anthropic shape)."""
+    if not messages:
+        raise InvalidMessages("there is no message")
+    try:
+        json.dumps(messages, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, TypeError, ValueError) as error:
+        raise InvalidMessages(f"not sendable as JSON: {error}") from error
+    seen: set[str] = set()
+    owed: list[str] = []
+    for index, message in enumerate(messages):
+        role = message.get("role")
+        expected = "user" if index % 2 == 0 else "assistant"
+        if role != expected:
+            raise InvalidMessages(f"message {index} is {role!r}, not {expected!r}")
+        blocks = _blocks(message, index)
+        results = [block for block in blocks if block.get("type") == "tool_result"]
+        _check_results(index, results, owed)
+        if results and any(block.get("type") != "tool_result" for block in blocks[: len(results)]):
+            raise InvalidMessages(f"message {index}: tool results must come first")
+        owed = _calls(index, blocks, seen)
+        if owed and role != "assistant":
+            raise InvalidMessages(f"message {index}: a user message calls a tool")
+    if owed:
+        raise InvalidMessages(f"the last message calls {owed[0]!r} and no result follows")
+
+
+def _blocks(message: Mapping[str, Any], index: int) -> list[Mapping[str, Any]]:
+    content = message.get("content")
+    blocks: list[Mapping[str, Any]]
+    if isinstance(content, str):
+        blocks = [{"type": "text", "text": content}]
+    elif isinstance(content, list) and content:
+        blocks = content
+    else:
+        raise InvalidMessages(f"message {index} has no content")
+    for block in blocks:
+        _check_block(block, index)
+    return blocks
+
+
+def _check_block(block: Mapping[str, Any], index: int) -> None:
+    match block.get("type"):
+        case "text" if not str(block.get("text") or "").strip():
+            raise InvalidMessages(f"message {index} has a blank text block")
+        case "tool_result" if isinstance(block.get("content"), list):
+            for inner in block["content"]:
+                _check_block(inner, index)
+        case "tool_use" if not isinstance(block.get("input"), dict) or not block.get("name"):
+            raise InvalidMessages(f"message {index}: a call needs a name and an object as input")
+        case None:
+            raise InvalidMessages(f"message {index} has a block without a type")
+        case _:
+            pass
+
+
+def _check_results(index: int, results: Sequence[Mapping[str, Any]], owed: Sequence[str]) -> None:
+    ids = [str(block.get("tool_use_id")) for block in results]
+    if sorted(ids) != sorted(owed):
+        raise InvalidMessages(f"message {index} answers calls {ids}, but {list(owed)} were made right before")
+
+
+def _calls(index: int, blocks: Sequence[Mapping[str, Any]], seen: set[str]) -> list[str]:
+    ids = [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
+    for call_id in ids:
+        if call_id in seen or call_id in ("None", ""):
+            raise InvalidMessages(f"message {index}: call id {call_id!r} is missing or used twice")
+        seen.add(call_id)
+    return ids
+
+
+class FixedClock:
+    """Unix milliseconds that only move when told to."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def advance(self, *, ms: int = 0, s: float = 0, minutes: float = 0, hours: float = 0) -> None:
+        self.now_ms += int(ms + s * 1000 + minutes * 60_000 + hours * 3_600_000)
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """One line of a script: a text, tool calls, or an error."""
+
+    text: str = ""
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    error: dict[str, Any] | None = None
+    deltas: tuple[str, ...] = ()
+    usage: Usage | None = None
+    delay_ms: int = 0
+
+
+class ScriptedProvider:
+    """Answers from a script, in order; past its end it says "ok". Keeps every prompt, and checks each of them."""
+
+    def __init__(
+        self, replies: Sequence[Reply | Mapping[str, Any]] = (), *, summaries: Sequence[Reply | Mapping[str, Any]] = ()
+    ) -> None:
+        self._replies = [convert(reply, Reply) if isinstance(reply, Mapping) else reply for reply in replies]
+        self._summaries = [convert(reply, Reply) if isinstance(reply, Mapping) else reply for reply in summaries]
+        self.prompts: list[Prompt] = []
+        self.summary_prompts: list[Prompt] = []
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta | Assistant]:
+        check_messages(prompt.messages)
+        self.prompts.append(prompt)
+        reply = self._replies.pop(0) if self._replies else Reply(text="ok")
+        await asyncio.sleep(reply.delay_ms / 1000)
+        for piece in reply.deltas:
+            yield Delta(text=piece)
+        _raise_error(reply)
+        text = reply.text or "".join(reply.deltas)
+        if text and not reply.deltas:
+            yield Delta(text=text)
+        blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+        blocks += [{"type": "tool_use", **call} for call in reply.tool_calls]
+        stop = "tool_use" if reply.tool_calls else "end_turn"
+        yield Assistant(content=blocks, model="scripted", usage=reply.usage, stop=stop)
+
+    async def summarise(self, prompt: Prompt) -> str:
+        self.summary_prompts.append(prompt)
+        reply = self._summaries.pop(0) if self._summaries else Reply(text="ok")
+        await asyncio.sleep(reply.delay_ms / 1000)
+        _raise_error(reply)
+        return reply.text
+
+
+def _raise_error(reply: Reply) -> None:
+    if reply.error is None:
+        return
+    message = str(reply.error.get("message", "refused"))
+    if "too long" in message or "context" in message and "window" in message:
+        raise ContextOverflow(message)
+    raise ProviderRefused(message)
+
+
+def entry(**fields: Any) -> Entry:
+    """An entry from plain values: `entry(type="user", content="hi")`."""
+    return convert(fields, Entry)
+
+
+def said(text: str) -> Entry:
+    return entry(type="user", content=text)
+
+
+def answered(text: str) -> Entry:
+    return entry(type="assistant", content=[{"type": "text", "text": text}], model="m", stop="end_turn")
+
+
+def opened(session_id: str, *, peer: str = "user", agent: str = "main") -> Opened:
+    return Opened(id=session_id, key=f"agent:{agent}:cli:direct:{peer}", agent=agent, channel="cli")
+
+
+def _sync(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(self: "StoreContract", tmp_path: Path) -> None:
+        asyncio.run(test(self, tmp_path))  # type: ignore[arg-type]
+
+    del run.__wrapped__  # type: ignore[attr-defined]  # runners look at the signature: (self, tmp_path)
+    return run
+
+
+class StoreContract:
+    """What every store promises. Subclass it and give `open`; set `durable = False` if nothing outlives a close."""
+
+    durable = True
+
+    def open(self, place: Path, **options: Any) -> AbstractAsyncContextManager[Store]:
+        """A store at this place; the same place again is the same store. Options: clock."""
+        raise NotImplementedError
+
+    async def _talk(self, store: Store, session_id: str, turns: int, start: int = 1) -> None:
+        async with store.lease(session_id) as lease:
+            for n in range(start, start + turns):
+                await store.append(session_id, [said(f"question {n}"), answered(f"answer {n}")], lease=lease)
+
+    @_sync
+    async def test_append_gives_seqs_without_gaps_and_read_gives_them_back(self, place: Path) -> None:
+        async with self.open(place) as store:
+            first = await store.append("s1", [opened("s1")])
+            await self._talk(store, "s1", 3)
+            entries = await store.read("s1")
+            assert [e.seq for e in entries] == list(range(1, 8))
+            assert entries[0] == first[0]
+            assert all(e.ts.endswith("Z") for e in entries)
+
+    @_sync
+    async def test_an_append_of_nothing_is_refused(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await raises(UsageError, store.append("s1", []))
+
+    @_sync
+    async def test_what_was_appended_is_there_after_reopening(self, place: Path) -> None:
+        if not self.durable:
+            return
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await self._talk(store, "s1", 5)
+            before, row = await store.read("s1"), await store.describe("s1")
+        async with self.open(place) as store:
+            assert await store.read("s1") == before
+            assert await store.describe("s1") == row
+
+    @_sync
+    async def test_a_session_begins_with_a_session_entry_and_has_only_one(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await raises(NotFound, store.append("s1", [entry(type="title", title="x")]))
+            await store.append("s1", [opened("s1")])
+            await raises(Conflict, store.append("s1", [opened("s1")]))
+            await raises(UsageError, store.append("s1", [entry(type="title", title="x"), opened("s1")]))
+            assert len(await store.read("s1")) == 1
+
+    @_sync
+    async def test_append_with_a_stale_seq_conflicts_and_writes_nothing(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")], expect=0)
+            await store.append("s1", [entry(type="title", title="a")], expect=1)
+            await raises(Conflict, store.append("s1", [entry(type="title", title="b")], expect=1))
+            await raises(Conflict, store.append("s1", [entry(type="title", title="b")], expect=0))
+            assert len(await store.read("s1")) == 2
+
+    @_sync
+    async def test_an_append_is_all_or_none(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await raises(UsageError, store.append("s1", [entry(type="title", title="a"), entry(type="pin", target=99)]))
+            assert len(await store.read("s1")) == 1
+
+    @_sync
+    async def test_messages_need_a_lease_and_an_ended_one_does_not_do(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await raises(UsageError, store.append("s1", [said("hi")]))
+            async with store.lease("s1") as lease:
+                await store.append("s1", [said("hi")], lease=lease)
+            await raises(Conflict, store.append("s1", [said("late")], lease=lease))
+            async with store.lease("other") as wrong:
+                await raises(UsageError, store.append("s1", [said("hi")], lease=wrong))
+            assert len(await store.read("s1")) == 2
+
+    @_sync
+    async def test_only_one_has_the_lease_and_the_next_waits(self, place: Path) -> None:
+        async with self.open(place) as store:
+            order: list[str] = []
+
+            async def turn(name: str) -> None:
+                async with store.lease("s1") as lease:
+                    order.append(f"{name} in")
+                    await asyncio.sleep(0.02)
+                    order.append(f"{name} out")
+                    assert lease.live
+
+            await asyncio.gather(*(turn(name) for name in "abc"))
+            assert [step.split()[1] for step in order] == ["in", "out"] * 3
+            async with store.lease("s1") as first:
+                await raises(Busy, _enter(store.lease("s1", wait_s=0.05)))
+                async with store.lease("s2"):
+                    pass
+            async with store.lease("s1", wait_s=1) as second:
+                assert second.epoch > first.epoch
+
+    @_sync
+    async def test_read_takes_ranges_and_pages_both_ways(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await self._talk(store, "s1", 10)
+
+            async def seqs(**range_: int) -> list[int]:
+                return [e.seq for e in await store.read("s1", **range_)]
+
+            assert await seqs(after=18) == [19, 20, 21]
+            assert await seqs(after=5, limit=2) == [6, 7]
+            assert await seqs(before=4) == [1, 2, 3]
+            assert await seqs(before=10, limit=3) == [7, 8, 9]
+            assert await seqs(after=3, before=6) == [4, 5]
+            assert await seqs(after=21) == await seqs(before=1) == []
+            assert await seqs(limit=1) == [1]
+
+    @_sync
+    async def test_what_does_not_exist_is_not_found(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await raises(NotFound, store.read("nobody"))
+            await raises(NotFound, store.describe("nobody"))
+            await raises(NotFound, store.delete("nobody"))
+            assert [e async for e in store.watch("nobody", after=0)] == []
+
+    @_sync
+    async def test_ids_that_could_be_paths_or_keys_are_refused(self, place: Path) -> None:
+        async with self.open(place) as store:
+            for bad in ("../x", "a/b", "a:b", "中文", "x" * 65, "", ".", "-x", "a b", "a\n", "a\x00"):
+                await raises(UsageError, store.append(bad, [opened(bad)]))
+                await raises(UsageError, store.read(bad))
+                await raises(UsageError, store.delete(bad))
+                await raises(UsageError, _enter_lazily(store, bad))
+
+    @_sync
+    async def test_any_text_comes_back_as_it_was(self, place: Path) -> None:
+        texts = ["", " ", "\x00", "a\x00b", "\ud800", "x\udfffy", "\U0001f600", "中文\n\r\t\"\\", "\u2028\u2029", "e\u0301"]
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1") as lease:
+                for text in texts:
+                    await store.append("s1", [said(text)], lease=lease)
+                    block = {"type": "tool_use", "id": "x", "name": "n", "input": {text: [text, 1, 1.5, None, True]}}
+                    await store.append("s1", [entry(type="assistant", content=[block])], lease=lease)
+            found = await store.read("s1")
+            assert [e.content for e in found[1::2]] == texts  # type: ignore[union-attr]
+            assert [e.content[0]["input"] for e in found[2::2]] == [  # type: ignore[union-attr,index]
+                {text: [text, 1, 1.5, None, True]} for text in texts
+            ]
+
+    @_sync
+    async def test_a_20_mb_entry_is_stored_and_one_over_the_limit_is_refused(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1") as lease:
+                await store.append("s1", [said("x" * 20_000_000)], lease=lease)
+                await raises(UsageError, store.append("s1", [said("x" * 34_000_000)], lease=lease))
+                await store.append("s1", [said("after")], lease=lease)
+            entries = await store.read("s1")
+            assert [len(e.content) for e in entries[1:]] == [20_000_000, 5]  # type: ignore[union-attr]
+            assert (await store.describe("s1")).message_count == 2
+            assert [e.seq for e in await store.read("s1", after=2)] == [3]
+
+    @_sync
+    async def test_json_too_deep_to_read_back_is_refused(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            for levels in (500, 50_000):
+                deep: Any = "x"
+                for _ in range(levels):
+                    deep = [deep]
+                await raises(UsageError, store.append("s1", [entry(type="foreign", raw=deep)]))
+            assert len(await store.read("s1")) == 1
+
+    @_sync
+    async def test_the_row_is_the_fold_of_the_entries(self, place: Path) -> None:
+        from .core.session import describe
+
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await self._talk(store, "s1", 4)
+            async with store.lease("s1") as lease:
+                fold = entry(
+                    type="compaction", summary="s", first_kept=6, covers=[2, 5], tokens_before=90, tokens_after=10
+                )
+                await store.append("s1", [fold], lease=lease)
+                await store.append("s1", [entry(type="pin", target=3)])
+                await store.append("s1", [entry(type="rewind", to=9)], lease=lease)
+                await store.append("s1", [entry(type="rewind", to=11)], lease=lease)
+                await store.append("s1", [entry(type="undo", target=10)], lease=lease)
+            await store.append("s1", [entry(type="title", title="mine")])
+            assert await store.describe("s1") == describe(None, await store.read("s1"))
+
+    @_sync
+    async def test_a_compaction_that_leaves_a_gap_is_refused(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await self._talk(store, "s1", 5)
+            async with store.lease("s1") as lease:
+
+                async def fold(first_kept: int, covers: list[int]) -> None:
+                    body = entry(type="compaction", summary="s", first_kept=first_kept, covers=covers)
+                    await store.append("s1", [body], lease=lease)
+
+                await raises(UsageError, fold(6, [3, 5]))
+                await raises(UsageError, fold(6, [2, 4]))
+                await raises(UsageError, fold(99, [2, 98]))
+                await fold(6, [2, 5])
+                await raises(UsageError, fold(6, [6, 5]))
+                await raises(UsageError, fold(9, [7, 8]))
+                await raises(UsageError, store.append("s1", [entry(type="undo", target=3)], lease=lease))
+                await fold(8, [6, 7])
+                await raises(UsageError, store.append("s1", [entry(type="undo", target=12)], lease=lease))
+                await store.append("s1", [entry(type="undo", target=13)], lease=lease)
+                await store.append("s1", [entry(type="undo", target=12)], lease=lease)
+            assert (await store.describe("s1")).boundary == 1
+
+    @_sync
+    async def test_find_lists_newest_first_in_pages_with_the_real_total(self, place: Path) -> None:
+        clock = FixedClock()
+        async with self.open(place, clock=clock) as store:
+            for n in range(7):
+                clock.advance(ms=1)
+                await store.append(f"s{n}", [opened(f"s{n}", peer=f"p{n}")])
+            clock.advance(ms=1)
+            await store.append("s2", [entry(type="title", title="Lunch plans")])
+            seen: list[str] = []
+            cursor = None
+            while True:
+                page = await store.find(Query(limit=3, cursor=cursor))
+                assert page.total == 7
+                seen += [row.id for row in page.items]
+                if (cursor := page.next) is None:
+                    break
+            assert seen == ["s2", "s6", "s5", "s4", "s3", "s1", "s0"]
+
+    @_sync
+    async def test_find_filters_by_each_field(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("a1", [opened("a1", peer="ann")])
+            await store.append("b1", [opened("b1", peer="bob", agent="ops"), entry(type="selected", n=1)])
+            await store.append("b2", [entry(type="session", version=1, id="b2", key="agent:ops:web:direct:bob",
+                                            agent="ops", channel="web", label="Deploys")])  # fmt: skip
+            await store.append("b2", [entry(type="title", title="Überraschung im Büro")])
+
+            async def ids(**fields: Any) -> list[str]:
+                page = await store.find(Query(**fields))
+                assert page.total == len(page.items)
+                return sorted(row.id for row in page.items)
+
+            assert await ids(key="agent:main:cli:direct:ann") == ["a1"]
+            assert await ids(agent="ops") == ["b1", "b2"]
+            assert await ids(agent="nobody") == []
+            assert await ids(channel="web") == ["b2"]
+            assert await ids(label="Deploys") == ["b2"]
+            assert await ids(status="active") == ["b1"]
+            assert await ids(status="inactive", agent="ops") == ["b2"]
+            assert await ids(prefix="b") == ["b1", "b2"]
+            assert await ids(prefix="Dep") == ["b2"]
+            assert await ids(prefix="agent:ops:cli") == ["b1"]
+            assert await ids(q="büro ÜBER") == ["b2"]
+            assert await ids(q="100% _") == []
+            assert await ids(ids=("a1", "b2", "zz")) == ["a1", "b2"]
+            await raises(UsageError, store.find(Query(limit=0)))
+            await raises(UsageError, store.find(Query(limit=100_000)))
+            await raises(UsageError, store.find(Query(cursor="nonsense")))
+            await raises(UsageError, store.find(Query(status="gone")))
+
+    @_sync
+    async def test_search_finds_words_in_any_script_and_nothing_outside_its_scope(self, place: Path) -> None:
+        async with self.open(place) as store:
+            for name, peer in (("s1", "ann"), ("s2", "bob")):
+                await store.append(name, [opened(name, peer=peer)])
+            async with store.lease("s1") as lease:
+                await store.append(
+                    "s1",
+                    [
+                        said("分析 payment.py 的并发问题"),
+                        answered("The Deadlock is in `lock_all`; see Straße 12."),
+                        entry(type="tool_result", tool_use_id="t", content="これはテストです"),
+                    ],
+                    lease=lease,
+                )
+            async with store.lease("s2") as lease:
+                await store.append("s2", [said("no such deadlock here")], lease=lease)
+
+            async def where(words: str, **scope: Any) -> list[tuple[str, int]]:
+                return sorted((hit.session_id, hit.seq) for hit in await store.search(words, scope=Query(**scope)))
+
+            assert await where("并发") == await where("payment.py") == await where("payment 问题") == [("s1", 2)]
+            assert await where("deadlock") == [("s1", 3), ("s2", 2)]
+            assert await where("deadlock", key="agent:main:cli:direct:bob") == [("s2", 2)]
+            assert await where("deadlock", ids=("s1",)) == [("s1", 3)]
+            assert await where("STRASSE") == await where("lock_all") == [("s1", 3)]
+            assert await where("テスト") == [("s1", 4)]
+            assert await where("dead") == [] == await where("lock dead")
+            assert await where("dead*") == [("s1", 3), ("s2", 2)]
+            assert await where('"such deadlock"') == [("s2", 2)]
+            assert len(await store.search("deadlock", scope=Query(limit=1))) == 1
+            assert "Deadlock" in (await store.search("deadlock", scope=Query(ids=("s1",))))[0].snippet
+            for words in ("", "   ", "***", '"', "x" * 2000):
+                await raises(UsageError, store.search(words))
+            await store.delete("s2")
+            assert await where("deadlock") == [("s1", 3)]
+
+    @_sync
+    async def test_delete_removes_the_session_and_a_late_writer_cannot_revive_it(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1") as lease:
+                await store.append("s1", [said("hi")], lease=lease)
+                await store.delete("s1")
+                await raises(NotFound, store.append("s1", [answered("late")], lease=lease))
+            await raises(NotFound, store.read("s1"))
+            assert (await store.find(Query())).total == 0
+            await store.append("s1", [opened("s1")])
+            assert len(await store.read("s1")) == 1
+
+    @_sync
+    async def test_watch_gives_what_is_there_and_what_comes_and_ends_with_the_session(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            seen: list[int] = []
+
+            async def follow() -> None:
+                async for item in store.watch("s1", after=0):
+                    seen.append(item.seq)
+
+            task = asyncio.create_task(follow())
+            await self._talk(store, "s1", 3)
+            async with asyncio.timeout(5):
+                while len(seen) < 7:
+                    await asyncio.sleep(0.01)
+            await store.delete("s1")
+            async with asyncio.timeout(5):
+                await task
+            assert seen == list(range(1, 8))
+
+    @_sync
+    async def test_two_openings_of_one_place_see_each_other(self, place: Path) -> None:
+        if not self.durable:
+            return
+        async with self.open(place) as one, self.open(place) as two:
+            await one.append("s1", [opened("s1")])
+            await self._talk(two, "s1", 2)
+            await self._talk(one, "s1", 2, start=3)
+            assert [e.seq for e in await two.read("s1")] == list(range(1, 10))
+            assert (await two.find(Query())).items == (await one.find(Query())).items
+            assert (await two.describe("s1")).message_count == 8
+            seen = [item.seq async for item in _first(two.watch("s1", after=7), 2)]
+            assert seen == [8, 9]
+            async with one.lease("s1"):
+                busy = await raises(Busy, _enter(two.lease("s1", wait_s=0.05)))
+                assert busy.holder
+            await one.delete("s1")
+            await raises(NotFound, two.append("s1", [entry(type="title", title="x")]))
+            assert (await two.find(Query())).total == 0
+            assert await one.ledger.put_if_absent("space", "k", 1) is None
+            assert await two.ledger.put_if_absent("space", "k", 2) == 1
+
+    @_sync
+    async def test_racing_appends_give_each_its_own_seq(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            titles = [store.append("s1", [entry(type="title", title=f"t{n}")]) for n in range(50)]
+            got = await asyncio.gather(*titles)
+            assert sorted(e[0].seq for e in got) == list(range(2, 52))
+            assert [e.seq for e in await store.read("s1")] == list(range(1, 52))
+
+    @_sync
+    async def test_a_cancelled_append_is_there_or_not_but_never_half(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            for n in range(20):
+                task = asyncio.create_task(store.append("s1", [entry(type="title", title=f"{n}-{m}") for m in range(3)]))
+                await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            await store.append("s1", [entry(type="title", title="end")])
+            entries = await store.read("s1")
+            assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
+            assert (len(entries) - 2) % 3 == 0
+
+    @_sync
+    async def test_the_ledger_keeps_small_facts(self, place: Path) -> None:
+        clock = FixedClock()
+        async with self.open(place, clock=clock) as store:
+            ledger = store.ledger
+            assert await ledger.get("a", "k") is None
+            assert await ledger.put_if_absent("a", "k", {"x": [1, "中"]}) is None
+            assert await ledger.put_if_absent("a", "k", 2) == {"x": [1, "中"]}
+            assert await ledger.get("b", "k") is None
+            assert not await ledger.cas("a", "k", None, 3)
+            assert await ledger.cas("a", "k", {"x": [1, "中"]}, 3)
+            assert await ledger.cas("a", "new", None, 4)
+            assert [(f.key, f.value) for f in await ledger.list("a")] == [("k", 3), ("new", 4)]
+            assert [f.key for f in await ledger.list("a", prefix="n")] == ["new"]
+            assert [f.key for f in await ledger.list("a", limit=1)] == ["k"]
+            assert await ledger.delete("a", "k")
+            assert not await ledger.delete("a", "k")
+            assert await ledger.cas("a", "new", 4, None)
+            assert await ledger.list("a") == []
+            assert await ledger.put_if_absent("a", "soon", 1, ttl_s=60) is None
+            clock.advance(s=59)
+            assert await ledger.get("a", "soon") == 1
+            clock.advance(s=1)
+            assert await ledger.get("a", "soon") is None
+            assert await ledger.list("a") == []
+            assert await ledger.put_if_absent("a", "soon", 2) is None
+        if self.durable:
+            async with self.open(place, clock=clock) as store:
+                assert await store.ledger.get("a", "soon") == 2
+
+    @_sync
+    async def test_one_of_many_racers_puts_a_fact(self, place: Path) -> None:
+        async with self.open(place) as store:
+            got = await asyncio.gather(*(store.ledger.put_if_absent("a", "k", n) for n in range(1, 21)))
+            assert got.count(None) == 1
+            assert await store.ledger.get("a", "k") == got.index(None) + 1
+
+    @_sync
+    async def test_reindexing_changes_nothing_that_was_right(self, place: Path) -> None:
+        async with self.open(place) as store:
+            for n in range(5):
+                await store.append(f"s{n}", [opened(f"s{n}"), entry(type="selected", n=n + 1)])
+                await self._talk(store, f"s{n}", n)
+            before = await store.find(Query())
+            steps: list[tuple[int, int]] = []
+            assert await store.reindex(lambda done, total: steps.append((done, total))) == 5
+            assert steps
+            assert steps[-1][0] == steps[-1][1]
+            assert await store.find(Query()) == before
+            assert len(await store.search("question")) == 10
+
+    @_sync
+    async def test_what_is_read_builds_a_valid_prompt(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await self._talk(store, "s1", 2)
+            async with store.lease("s1") as lease:
+                call = {"type": "tool_use", "id": "c1", "name": "read_file", "input": {"path": "x"}}
+                await store.append("s1", [said("go"), entry(type="assistant", content=[call])], lease=lease)
+            check_messages(history.build(await store.read("s1")).messages)
+
+
+async def raises(kind: type[Exception], doing: Awaitable[Any]) -> Any:
+    """The error that `doing` raises; fails if it raises another, or none."""
+    try:
+        await doing
+    except kind as error:
+        assert getattr(error, "hint", "x"), f"{kind.__name__} has no hint"
+        return error
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+async def _enter(manager: AbstractAsyncContextManager[Any]) -> None:
+    async with manager:
+        pass
+
+
+async def _enter_lazily(store: Store, session_id: str) -> None:
+    async with store.lease(session_id):
+        pass
+
+
+async def _first(items: AsyncIterator[Any], count: int) -> AsyncIterator[Any]:
+    async for item in items:
+        yield item
+        count -= 1
+        if not count:
+            break

@@ -1,0 +1,31 @@
+"""Every store passes the shipped contract, unchanged."""
+
+from turnlog import open_store
+from turnlog.testing import StoreContract
+
+
+class TestMemory(StoreContract):
+    durable = False
+
+    def open(self, place, **options):
+        return open_store("memory:", **options)
+
+
+class TestJsonl(StoreContract):
+    def open(self, place, **options):
+        return open_store(f"jsonl:{place}/store", **options)
+
+
+class TestJsonlOs(StoreContract):
+    def open(self, place, **options):
+        return open_store(f"jsonl:{place}/store", durability="os", **options)
+
+
+class TestSqlite(StoreContract):
+    def open(self, place, **options):
+        return open_store(f"sqlite:{place}/memory/sessions.db", **options)
+
+
+class TestSqliteOs(StoreContract):
+    def open(self, place, **options):
+        return open_store(f"sqlite:{place}/memory/sessions.db", durability="os", **options)
