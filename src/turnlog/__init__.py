@@ -1,0 +1,83 @@
+"""Turnlog keeps conversations between people and LLM agents: durable, isolated, always sendable, never forgotten."""
+
+from typing import TYPE_CHECKING, Any
+
+from .core.entries import Entry
+from .core.keys import Inbound, SessionKey
+from .core.query import Hit, Page, Query
+from .core.session import Session
+from .errors import (
+    Ambiguous,
+    Busy,
+    Conflict,
+    ContextOverflow,
+    Corrupt,
+    Denied,
+    NotFound,
+    ProviderBusy,
+    ProviderError,
+    ProviderRefused,
+    StoreError,
+    StoreUnavailable,
+    TurnlogError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from .copying import copy as copy
+    from .sessions import Principal as Principal, Sessions as Sessions
+    from .stores import Store as Store, open_store as open_store
+    from .wiring import open as open
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "copy": "copying",
+    "open": "wiring",
+    "open_store": "stores",
+    "Store": "stores",
+    "Sessions": "sessions",
+    "Principal": "sessions",
+}
+
+__all__ = [
+    "Ambiguous",
+    "Busy",
+    "Conflict",
+    "ContextOverflow",
+    "Corrupt",
+    "Denied",
+    "Entry",
+    "Hit",
+    "Inbound",
+    "NotFound",
+    "Page",
+    "Principal",
+    "ProviderBusy",
+    "ProviderError",
+    "ProviderRefused",
+    "Query",
+    "Session",
+    "SessionKey",
+    "Sessions",
+    "Store",
+    "StoreError",
+    "StoreUnavailable",
+    "TurnlogError",
+    "UsageError",
+    "__version__",
+    "copy",
+    "open",
+    "open_store",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs asyncio or a database is imported when it is first used, so that `import turnlog` stays light."""
+    if name in _LAZY:
+        from importlib import import_module
+
+        value = getattr(import_module(f".{_LAZY[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,489 @@
+"""Everything that is not a turn: opening, switching, listing, forking, rewinding, pinning, undoing, deleting.
+
+This is also the gate: every read and write of a session goes through it, and it checks the principal. What one may
+not see does not exist for one (NotFound, not Denied), so that ids cannot be guessed.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, TypeAlias
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from .core import compaction, history, keys
+from .core.compaction import Coverage
+from .core.entries import (
+    MESSAGES,
+    Assistant,
+    Compaction,
+    Entry,
+    Failed,
+    Foreign,
+    Opened,
+    Origin,
+    Pin,
+    Received,
+    Rewind,
+    Selected,
+    Status,
+    Title,
+    ToolResult,
+    Transcript,
+    Undo,
+    Unpin,
+    User,
+    tool_uses,
+)
+from .core.history import History
+from .core.keys import SessionKey
+from .core.query import PAGE_MAX, Hit, Page, Query
+from .core.session import Mark, Session, StatusValue, active, cut_title, live_path, mark_of
+from .errors import Ambiguous, Conflict, Corrupt, Denied, NotFound, UsageError
+from .stores import Clock, Lease, Store
+from .stores.stamping import now_ms
+
+SELECTED = "selected"
+"""The ledger's space for: which session a key's messages go to."""
+RACES_MAX = 20
+"""Attempts when others change the same key; each failure means that somebody else succeeded."""
+LABEL_MAX_CHARS = 200
+EDIT_WAIT_S = 5.0
+"""How long an edit of a session's history waits for a running turn before it says Busy."""
+
+
+# Sessions has a method `list`, which hides the builtin in its annotations.
+Entries: TypeAlias = list[Entry]
+Hits: TypeAlias = list[Hit]
+Explanation: TypeAlias = list[Coverage]
+
+
+class Principal(Struct, frozen=True):
+    """On whose behalf. Scopes: chat (own sessions), read (its agents'), admin (all)."""
+
+    name: str
+    scopes: frozenset[str] = frozenset({"chat"})
+    agents: frozenset[str] | None = None
+    """None: every agent."""
+
+
+OWNER = Principal("owner", frozenset({"admin"}))
+"""Whoever runs Turnlog on their own machine."""
+
+
+class Loaded(Struct, frozen=True):
+    """What a turn needs of a session: its row and its tail, not its past."""
+
+    session: Session
+    entries: list[Entry]
+    damage: tuple[Corrupt, ...] = ()
+    """Places that could not be read; the entries around them are here."""
+
+
+class Sessions:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        principal: Principal = OWNER,
+        clock: Clock | None = None,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._store = store
+        self._principal = principal
+        self._clock = clock or now_ms
+        self._random = random
+
+    def acting_for(self, principal: Principal) -> "Sessions":
+        return Sessions(self._store, principal=principal, clock=self._clock, random=self._random)
+
+    async def open(self, key: SessionKey | str, *, label: str | None = None) -> Session:
+        """The session that this key's messages go to; made if there is none. Racing openers get the same one."""
+        place = self._own_key(key)
+        row = await self._selected(place, label)
+        return row if row.status == "active" else await self.new(place, label=label)
+
+    async def _selected(self, key: SessionKey, label: str | None = None) -> Session:
+        """What the ledger has decided, and the log made to say so. Whoever comes after a crash finishes it."""
+        text = keys.format(key)
+        for _ in range(RACES_MAX):
+            fact = await self._store.ledger.get(SELECTED, text) or await self._choose(text)
+            row = await self._ensure(key, fact["id"], label)
+            if row.selected_n >= fact["n"] and row.status != "inactive":
+                return row
+            for other in (await self._store.find(Query(key=text, status="active", limit=PAGE_MAX))).items:
+                if other.id != row.id:
+                    await self._store.append(other.id, [Status(value="inactive", reason="another was selected")])
+            await self._store.append(row.id, [Selected(n=fact["n"])])
+        raise Conflict(f"too many changes of {text} at once")
+
+    async def _choose(self, key: str) -> dict[str, Any]:
+        """Rebuilds a lost selection from the log; or settles on the id of a new session before it exists."""
+        rows = (await self._store.find(Query(key=key, limit=PAGE_MAX))).items
+        usable = [row for row in rows if row.selected_n and row.status in ("active", "inactive")]
+        best = max(usable, key=lambda row: (row.selected_n, row.last_at, row.id), default=None)
+        fact = {"id": best.id, "n": best.selected_n} if best else {"id": self._new_id(), "n": _next_n(rows)}
+        return await self._store.ledger.put_if_absent(SELECTED, key, fact) or fact
+
+    async def _ensure(self, key: SessionKey, session_id: str, label: str | None) -> Session:
+        try:
+            return await self._store.describe(session_id)
+        except NotFound:
+            return await self._create(key, session_id, label)
+
+    async def _create(self, key: SessionKey, session_id: str, label: str | None, *, alone: bool = False) -> Session:
+        """`alone`: the id must be new. Otherwise another opener of the key may have been faster, with the same."""
+        body = Opened(
+            id=session_id, key=keys.format(key), agent=key.agent, channel=key.channel, label=_checked_label(label)
+        )
+        try:
+            await self._store.append(session_id, [body], expect=0)
+        except Conflict:
+            if alone:
+                raise
+        return await self._store.describe(session_id)
+
+    def _new_id(self) -> str:
+        return keys.session_id(self._clock(), self._random(6))
+
+    async def new(
+        self, key: SessionKey | str, *, label: str | None = None, session_id: str | None = None, select: bool = True
+    ) -> Session:
+        """One more session at this key; its messages go there from now on."""
+        place = self._own_key(key)
+        if session_id is not None:
+            row = await self._create(place, keys.check_session_id(session_id), label, alone=True)
+        else:
+            row = await self._create_somewhere(place, label)
+        return await self._select(row) if select else row
+
+    async def _create_somewhere(self, key: SessionKey, label: str | None) -> Session:
+        for _ in range(RACES_MAX):
+            try:
+                return await self._create(key, self._new_id(), label, alone=True)
+            except Conflict:
+                continue
+        raise Conflict("no free session id was found")
+
+    async def select(self, session_id: str) -> Session:
+        """Messages for this session's key go to it from now on."""
+        return await self._select(await self._writable(session_id))
+
+    async def _select(self, row: Session) -> Session:
+        key = keys.parse(row.key)
+        for _ in range(RACES_MAX):
+            old = await self._store.ledger.get(SELECTED, row.key)
+            rows = (await self._store.find(Query(key=row.key, limit=PAGE_MAX))).items
+            fact = {"id": row.id, "n": max(_next_n(rows), (old["n"] if old else 0) + 1)}
+            if await self._store.ledger.cas(SELECTED, row.key, old, fact):
+                await self._selected(key)
+                return await self._store.describe(row.id)
+        raise Conflict(f"too many changes of {row.key} at once")
+
+    async def resolve(self, text: str, *, key: SessionKey | str | None = None, agent: str | None = None) -> Session:
+        """A session by id, key or label; whole, or a beginning that fits only one. `key` and `agent` narrow it."""
+        within = Query(key=keys.format(self._own_key(key)) if key else None, agent=agent, limit=PAGE_MAX)
+        for query in _readings(text, within):
+            rows = [row for row in (await self._store.find(query)).items if self._sees(row)]
+            if query.key is not None and query == Query(key=query.key, agent=agent, limit=PAGE_MAX):
+                rows = [row for row in rows if row.status == "active"] or rows[:1]
+            if len(rows) == 1:
+                return rows[0]
+            if rows:
+                names = [f"{row.id} ({row.label})" if row.label else row.id for row in rows[:20]]
+                raise Ambiguous(f"{text!r} fits {len(rows)} sessions: {', '.join(names)}", matches=[r.id for r in rows])
+        raise NotFound(f"no session fits {text[:80]!r}")
+
+    async def list(self, query: Query | None = None) -> Page[Session]:
+        """Newest first. A principal sees what is theirs, and `total` counts only that."""
+        query = query or Query()
+        if "admin" in self._principal.scopes:
+            return await self._store.find(query)
+        if "read" in self._principal.scopes:
+            agent = self._only_agent(query)
+            return await self._store.find(replace(query, agent=agent))
+        own = keys.format(self._home_key(query.agent or "main"))
+        return await self._store.find(replace(query, key=own))
+
+    def _only_agent(self, query: Query) -> str | None:
+        agents = self._principal.agents
+        if agents is None or query.agent in agents:
+            return query.agent
+        if query.agent is None and len(agents) == 1:
+            return next(iter(agents))
+        raise Denied("name one of your agents to list its sessions")
+
+    def _home_key(self, agent: str) -> SessionKey:
+        return SessionKey(agent=agent, channel="web", kind="direct", peer=self._principal.name)
+
+    async def get(self, session_id: str) -> Session:
+        return await self._visible(session_id)
+
+    async def load(self, session_id: str) -> Loaded:
+        """What a turn needs: the tail, what is pinned before it, and messages its user entries were made from."""
+        row = await self._visible(session_id)
+        entries, damage = await self._read_around(session_id, row.read_from - 1)
+        first = entries[0].seq if entries else row.read_from
+        wanted = {seq for pin in row.pins for seq in pin}
+        wanted.update(seq for entry in entries if isinstance(entry, User) for seq in entry.from_)
+        earlier: Entries = []
+        for seq in sorted(seq for seq in wanted if seq < first):
+            earlier += await self._store.read(session_id, after=seq - 1, limit=1)
+        return Loaded(row, [*earlier, *entries], damage)
+
+    async def transcript(self, session_id: str, *, after: int = 0) -> Loaded:
+        """All entries, damaged places left out and named."""
+        row = await self._visible(session_id)
+        entries, damage = await self._read_around(session_id, after)
+        return Loaded(row, entries, damage)
+
+    async def read(
+        self, session_id: str, *, after: int = 0, before: int | None = None, limit: int | None = None
+    ) -> Entries:
+        await self._visible(session_id)
+        return await self._store.read(session_id, after=after, before=before, limit=limit)
+
+    async def _read_around(self, session_id: str, after: int) -> tuple[Entries, tuple[Corrupt, ...]]:
+        found: Entries = []
+        damage: list[Corrupt] = []
+        while True:
+            try:
+                found += await self._store.read(session_id, after=after)
+                return found, tuple(damage)
+            except Corrupt as error:
+                damage.append(error)
+                if error.after > after:
+                    found += await self._store.read(session_id, after=after, before=error.after + 1)
+                if error.before is None:
+                    return found, tuple(damage)
+                after = error.before - 1
+
+    async def history(
+        self, session_id: str, *, system: str = "", inject: str = "user", at: int | None = None
+    ) -> History:
+        """What the model would be shown now, or was shown when the log ended at `at`."""
+        if at is None:
+            loaded = await self.load(session_id)
+            return history.build(loaded.entries, system=system, inject=inject)
+        loaded = await self.transcript(session_id)
+        past = [entry for entry in loaded.entries if entry.seq <= at]
+        return history.build(past, system=system, inject=inject)
+
+    async def explain(self, session_id: str) -> Explanation:
+        """What became of each entry."""
+        return compaction.explain((await self.transcript(session_id)).entries)
+
+    async def expand(self, session_id: str, seq: int | None = None) -> Entries:
+        """The messages that a compaction stands for: the newest active one, or the one at `seq`."""
+        row = await self._visible(session_id)
+        stack = active(row.marks, row.last_seq)
+        seq = seq or (stack[-1].seq if stack else None)
+        if seq is None:
+            raise UsageError("no compaction is active in this session")
+        found = await self._store.read(session_id, after=seq - 1, limit=1)
+        match found:
+            case [Compaction() as entry]:
+                covered = await self._store.read(session_id, after=entry.covers[0] - 1, before=entry.first_kept)
+                return [item for item in covered if isinstance(item, MESSAGES)]
+            case _:
+                raise UsageError(f"entry {seq} is not a compaction")
+
+    async def search(self, words: str, *, scope: Query | None = None) -> Hits:
+        scope = scope or Query()
+        if "admin" not in self._principal.scopes:
+            scope = (
+                replace(scope, agent=self._only_agent(scope))
+                if "read" in self._principal.scopes
+                else replace(scope, key=keys.format(self._home_key(scope.agent or "main")))
+            )
+        return await self._store.search(words, scope=scope)
+
+    async def rename(self, session_id: str, title: str) -> Session:
+        """A title given by hand is never overwritten by an automatic one."""
+        if not cut_title(title):
+            raise UsageError("a title cannot be empty", hint="Give it at least one character.")
+        await self._writable(session_id)
+        await self._store.append(session_id, [Title(title=cut_title(title), by="user")])
+        return await self._store.describe(session_id)
+
+    async def set_status(self, session_id: str, value: StatusValue, reason: str = "") -> Session:
+        """Archive, trash, or restore (as inactive). The key then has no selected session until it is opened."""
+        row = await self._writable(session_id)
+        await self._deselect(row)
+        await self._store.append(session_id, [Status(value=value, reason=reason)])
+        return await self._store.describe(session_id)
+
+    async def delete(self, session_id: str) -> None:
+        """At once and for good. A turn that runs in it can write no more."""
+        row = await self._writable(session_id)
+        await self._deselect(row)
+        await self._store.delete(session_id)
+
+    async def _deselect(self, row: Session) -> None:
+        # Before the session goes: dying in between leaves a session that can still be opened and deleted again.
+        fact = await self._store.ledger.get(SELECTED, row.key)
+        if fact and fact["id"] == row.id:
+            await self._store.ledger.cas(SELECTED, row.key, fact, None)
+
+    async def fork(self, session_id: str, *, at: int | None = None, label: str | None = None) -> Session:
+        """A new session at the same key that shares the past up to `at`. The source is not touched."""
+        source = await self._visible(session_id)
+        at = source.last_seq if at is None else at
+        if not 1 <= at <= source.last_seq:
+            raise UsageError(f"session {session_id} has no entry {at}", hint=f"It has entries 1 to {source.last_seq}.")
+        key = self._own_key(source.key)
+        past = await self._store.read(session_id, before=at + 1)
+        new_id = self._new_id()
+        opened = Opened(
+            id=new_id,
+            key=source.key,
+            agent=key.agent,
+            channel=key.channel,
+            label=_checked_label(label),
+            forked_from=Origin(id=session_id, seq=at),
+        )
+        async with self._store.lease(new_id) as lease:
+            await self._store.append(new_id, [opened, *map(_inherited, past[1:])], expect=0, lease=lease)
+        return await self._store.describe(new_id)
+
+    async def rewind(self, session_id: str, to: int) -> Session:
+        """History goes on from entry `to`, which must end a turn. Nothing is removed: rewind forward to come back."""
+        await self._writable(session_id)
+        async with self._editing(session_id) as lease:
+            ends = turn_ends((await self.transcript(session_id)).entries)
+            if to not in ends:
+                near = sorted(ends, key=lambda seq: abs(seq - to))[:3]
+                raise UsageError(
+                    f"entry {to} does not end a turn", hint=f"Turns end at entries {', '.join(map(str, sorted(near)))}."
+                )
+            await self._store.append(session_id, [Rewind(to=to)], lease=lease)
+        return await self._store.describe(session_id)
+
+    async def pin(self, session_id: str, target: int) -> Session:
+        """This message stays in the prompt word for word, also when its place is folded."""
+        await self._writable(session_id)
+        found = await self._store.read(session_id, after=target - 1, limit=1) if target > 0 else []
+        if not found or not isinstance(found[0], MESSAGES):
+            raise UsageError(f"entry {target} is not a message", hint="Pin a user, assistant or tool_result entry.")
+        await self._store.append(session_id, [Pin(target=target)])
+        return await self._store.describe(session_id)
+
+    async def unpin(self, session_id: str, target: int) -> Session:
+        row = await self._writable(session_id)
+        if all(held != target for _, held in row.pins):
+            raise UsageError(f"entry {target} is not pinned")
+        await self._store.append(session_id, [Unpin(target=target)])
+        return await self._store.describe(session_id)
+
+    async def undo(self, session_id: str, target: int | None = None) -> Session:
+        """Takes back the newest active compaction (or the shortening at `target`); later turns stay."""
+        await self._writable(session_id)
+        async with self._editing(session_id) as lease:
+            row = await self._store.describe(session_id)
+            stack = active(row.marks, row.last_seq)
+            if target is None and not stack:
+                raise UsageError("no compaction is active in this session", hint="There is nothing to undo.")
+            await self._store.append(
+                session_id, [Undo(target=target if target is not None else stack[-1].seq)], lease=lease
+            )
+        return await self._store.describe(session_id)
+
+    async def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
+        if "admin" not in self._principal.scopes:
+            raise Denied("only an administrator may rebuild the index")
+        return await self._store.reindex(progress)
+
+    def _editing(self, session_id: str) -> AbstractAsyncContextManager[Lease]:
+        return self._store.lease(session_id, wait_s=EDIT_WAIT_S)
+
+    async def _visible(self, session_id: str) -> Session:
+        row = await self._store.describe(session_id)
+        if not self._sees(row):
+            raise NotFound(f"there is no session {session_id}")
+        return row
+
+    async def _writable(self, session_id: str) -> Session:
+        row = await self._visible(session_id)
+        if self._principal.scopes.isdisjoint({"admin", "chat"}):
+            raise Denied("this needs the scope chat or admin")
+        return row
+
+    def _sees(self, row: Session) -> bool:
+        who = self._principal
+        if who.agents is not None and row.agent not in who.agents:
+            return False
+        if not who.scopes.isdisjoint({"admin", "read"}):
+            return True
+        return "chat" in who.scopes and row.key == keys.format(self._home_key(row.agent))
+
+    def _own_key(self, key: SessionKey | str) -> SessionKey:
+        """The key itself, if this principal may use it."""
+        place = keys.parse(key) if isinstance(key, str) else key
+        keys.check_agent(place.agent)
+        who = self._principal
+        if who.agents is not None and place.agent not in who.agents:
+            raise NotFound("there is no such agent")
+        if "admin" not in who.scopes and place != self._home_key(place.agent):
+            raise Denied("this key belongs to somebody else")
+        return place
+
+
+def _readings(text: str, within: Query) -> list[Query]:
+    """What a person may have meant, from the exact to the vague."""
+    readings: list[Query] = []
+    if keys.SESSION_ID.match(text):
+        readings.append(replace(within, ids=(text,)))
+    with suppress(UsageError):
+        readings.append(Query(key=keys.format(keys.parse(text)), agent=within.agent, limit=PAGE_MAX))
+    if text:
+        readings += [replace(within, label=text), replace(within, prefix=text)]
+    return readings
+
+
+def _next_n(rows: Sequence[Session]) -> int:
+    return max((row.selected_n for row in rows), default=0) + 1
+
+
+def _checked_label(label: str | None) -> str | None:
+    if label is None:
+        return None
+    clean = " ".join(label.encode("utf-8", "replace").decode().split())
+    if not clean or len(clean) > LABEL_MAX_CHARS or not clean.isprintable():
+        raise UsageError(f"a label has 1 to {LABEL_MAX_CHARS} printable characters")
+    return clean
+
+
+def _inherited(entry: Entry) -> Entry:
+    """An entry in a fork. What concerned only the source keeps its place, so that seqs still fit, but is inert."""
+    if isinstance(entry, Selected | Status | Received):
+        return Foreign(ts=entry.ts, raw=to_builtins(entry))
+    return entry
+
+
+def turn_ends(transcript: Transcript) -> set[int]:
+    """Every entry, rewound ones included, that a turn ended with: nothing was under way when the log was there."""
+    marks = [mark for mark in map(mark_of, transcript) if mark]
+    by_seq = {entry.seq: entry for entry in transcript}
+    ends: set[int] = set()
+    for entry in transcript:
+        past = [mark for mark in marks if mark.seq <= entry.seq]
+        if _is_end(entry, past, by_seq):
+            ends.add(entry.seq)
+    return ends
+
+
+def _is_end(entry: Entry, marks: Sequence[Mark], by_seq: dict[int, Entry]) -> bool:
+    """Looks back along the path that led here for the last thing said."""
+    for first, last in live_path(marks, entry.seq):
+        for seq in range(last, first - 1, -1):
+            match by_seq.get(seq):
+                case Assistant() as said:
+                    return not tool_uses(said)
+                case Failed():
+                    return True
+                case User() | ToolResult():
+                    return False
+                case _:
+                    continue
+    return True
