@@ -340,13 +340,14 @@ def clean(text: str) -> str:
     return text
 
 
-def _clean_content(content: Content) -> Content:
+def _clean_content(content: Content, *, calls: bool = False) -> Content:
+    """`calls`: tool calls may stand here, because pairing has looked at them."""
     if isinstance(content, str):
         return clean(content) if content.strip() else ""
-    return [block for block in map(_clean_block, content) if block]
+    return [good for block in content if (good := _clean_block(block, calls))]
 
 
-def _clean_block(block: Block) -> Block | None:
+def _clean_block(block: Block, calls: bool) -> Block | None:
     kind = block.get("type")
     if kind == "text":
         text = block.get("text")
@@ -357,7 +358,7 @@ def _clean_block(block: Block) -> Block | None:
     if kind == "tool_result":
         # Inside a user entry a result has no call to belong to: pairing only knows tool_result entries.
         return {"type": "text", "text": f"[Tool result]\n{fence(clean(as_text(block.get('content') or '')))}"}
-    if not kind:
+    if not kind or not isinstance(kind, str) or (kind == "tool_use" and not calls):
         return {"type": "text", "text": clean(json.dumps(block, ensure_ascii=False, default=str))}
     return block if kind in ("image", "document") else _clean_deep(block)
 
@@ -387,7 +388,7 @@ class _Writer:
     def add_assistant(self, content: Content) -> None:
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
-        self._add("assistant", _clean_content(content))
+        self._add("assistant", _clean_content(content, calls=True))
 
     def owe(self, results: Iterable[Block]) -> None:
         self.debts.extend(results)

@@ -25,6 +25,7 @@ from .entries import (
     NEEDS_LEASE,
     Assistant,
     Compaction,
+    Content,
     Entry,
     Failed,
     Opened,
@@ -56,6 +57,7 @@ STACK_KEPT = 32
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 StatusValue: TypeAlias = Literal["active", "inactive", "archived", "trashed"]
+LastRole: TypeAlias = Literal["", "user", "assistant", "tool", "failed"]
 Interval: TypeAlias = tuple[int, int]
 
 
@@ -89,7 +91,7 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     forked_from: Origin | None = None
     last_seq: int = 0
     selected_n: int = 0
-    last_role: Literal["", "user", "assistant", "tool", "failed"] = ""
+    last_role: LastRole = ""
     first_message: int = 0
     boundary: int = 1
     """The first entry kept by the newest active compaction; 1 without one."""
@@ -301,10 +303,9 @@ class _Fold:
         self.title = row.title if row else ""
         self.title_by = row.title_by if row else ""
         self.received = row.received if row else ()
-        self.texts: dict[int, str] = {}
         self.marks: list[Mark] = []
-        self.sized: list[tuple[int, Entry]] = []
-        self.rewound = False
+        self.past: dict[int, tuple[int, LastRole]] = {}
+        """Size and role at each entry; only a fold over the whole log can go back to them (needs_whole_log)."""
 
     def add(self, entry: Entry) -> None:
         self.last_seq = entry.seq
@@ -314,11 +315,11 @@ class _Fold:
         else:
             self._add_other(entry)
         if self.before is None:
-            self.sized.append((entry.seq, entry))
+            self.past[entry.seq] = self.tokens, self.role
 
     def _add_message(self, entry: User | Assistant | ToolResult) -> None:
         self.first_message = self.first_message or entry.seq
-        self.tokens = _tokens_after(self.tokens, entry, self.texts)
+        self.tokens = _tokens_after(self.tokens, entry)
         match entry:
             case User():
                 self.messages += 1
@@ -329,18 +330,15 @@ class _Fold:
                     taken = set(entry.from_)
                     self.received = tuple(seq for seq in self.received if seq not in taken)
                 if not self.title_by:
-                    self._title_from(entry)
+                    self._title_from(entry.content)
             case Assistant():
                 self.messages += 1
                 self.role = "assistant"
             case ToolResult():
                 self.role = "tool"
 
-    def _title_from(self, entry: User) -> None:
-        words = text_of(entry.content) if entry.content is not None else "\n".join(
-            self.texts.get(seq, "") for seq in entry.from_
-        )
-        if title := cut_title(words):
+    def _title_from(self, content: Content | None) -> None:
+        if title := cut_title(text_of(content)):
             self.title, self.title_by = title, "first"
 
     def _add_other(self, entry: Entry) -> None:
@@ -355,8 +353,11 @@ class _Fold:
             case Title() if entry.by == "user" or self.title_by != "user":
                 self.title, self.title_by = cut_title(entry.title), entry.by
             case Received():
+                # Its words count here, and not again in the user entry that is made from it.
                 self.received = (*self.received, entry.seq)
-                self.texts[entry.seq] = text_of(entry.content)
+                self.tokens = _tokens_after(self.tokens, entry)
+                if not self.title_by:
+                    self._title_from(entry.content)
             case Failed():
                 self.role = "failed"
             case _:
@@ -373,7 +374,7 @@ class _Fold:
             case Undo():
                 self.tokens += self._saved_by(entry.target)
             case Rewind():
-                self.rewound = True
+                self.tokens, self.role = self.past.get(entry.to, (self.tokens, self.role))
             case _:
                 pass
 
@@ -407,8 +408,6 @@ class _Fold:
         stack = active(marks, self.last_seq)
         pins = pinned(marks, self.last_seq)
         newest = stack[-1] if stack else None
-        if self.rewound:
-            self._settle_rewind(marks)
         self.changes.update(
             boundary=newest.at if newest else 1,
             read_from=min(newest.at, newest.seq) if newest else 1,
@@ -424,44 +423,13 @@ class _Fold:
         self.changes["pruned_to"] = oldest - 1
         self.changes["marks"] = tuple(mark for mark in marks if mark.seq >= oldest or mark.seq in held)
 
-    def _settle_rewind(self, marks: Sequence[Mark]) -> None:
-        """Only a fold over the whole log can tell sizes and role after a rewind (see needs_whole_log)."""
-        path = live_path(marks, self.last_seq)
-        self.tokens, self.role = 0, ""
-        for seq, entry in self.sized:
-            if on_path(seq, path):
-                self._resize(entry)
 
-    def _resize(self, entry: Entry) -> None:
-        match entry:
-            case Compaction():
-                self.tokens = entry.tokens_after
-            case Undo():
-                self.tokens += self._saved_by(entry.target)
-            case User():
-                self.role = "user"
-            case Assistant():
-                self.role = "assistant"
-            case ToolResult():
-                self.role = "tool"
-            case Failed():
-                self.role = "failed"
-            case _:
-                pass
-        if isinstance(entry, MESSAGES):
-            self.tokens = _tokens_after(self.tokens, entry, self.texts)
-
-
-def _tokens_after(size: int, entry: User | Assistant | ToolResult, texts: dict[int, str]) -> int:
+def _tokens_after(size: int, entry: User | Assistant | ToolResult | Received) -> int:
     """Anchored on what the provider reported, if it did; otherwise the old size plus a quick estimate."""
-    match entry:
-        case Assistant():
-            reported = context_tokens(entry.usage)
-            return reported or size + tokens.quick(text_of(entry.content)) + 20 * len(tool_uses(entry))
-        case User() if entry.content is None:
-            return size + sum(tokens.quick(texts.get(seq, "")) for seq in entry.from_)
-        case _:
-            return size + tokens.quick(text_of(entry.content))
+    if isinstance(entry, Assistant):
+        reported = context_tokens(entry.usage)
+        return reported or size + tokens.quick(text_of(entry.content)) + 20 * len(tool_uses(entry))
+    return size + tokens.quick(text_of(entry.content))
 
 
 def _first_row(opened: Opened | None) -> Session:

@@ -1,0 +1,188 @@
+"""What is asked of Turnlog, and whether a run reached it. Pure: results in, verdicts out."""
+
+import statistics
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks.plan import AT_ONCE, IMPORTS, KEEP, Scale
+
+Results = dict[str, list[dict[str, float]]]
+
+NAMES = {
+    "jsonl": "Turnlog JSONL",
+    "sqlite": "Turnlog SQLite",
+    "pi": "pi",
+    "openai_agents": "openai-agents",
+    "langgraph_sqlite": "langgraph",
+    "adk": "google-adk",
+    "claw0": "claw0 design",
+    "limit": "limit",
+    "write": "one write",
+    "bare": "bare interpreter",
+    "turnlog_and_store": "Turnlog with a store",
+}
+UNITS = {"us": "µs", "built_us": "µs", "per_s": "/s", "mb": "MB"}
+
+
+@dataclass(frozen=True)
+class Figure:
+    key: str
+    metric: str = "us"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`ours` over `against` (or minus it, or alone) has to stay within `reach`."""
+
+    work: str
+    ours: Figure
+    reach: float
+    against: Figure | None = None
+    how: Literal["ratio", "difference", "alone"] = "ratio"
+    at_least: bool = False
+    beside: tuple[str, ...] = ()
+    unit: str = "x"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    claim: Claim
+    value: float | None
+    low: float
+    high: float
+
+    @property
+    def reached(self) -> bool | None:
+        if self.value is None:
+            return None
+        return self.value >= self.claim.reach if self.claim.at_least else self.value <= self.claim.reach
+
+
+def rounds_of(results: Results, figure: Figure) -> list[float]:
+    return [answer[figure.metric] for answer in results.get(figure.key, [])]
+
+
+def median_of(results: Results, figure: Figure) -> float | None:
+    values = rounds_of(results, figure)
+    return statistics.median(values) if values else None
+
+
+def judge(claim: Claim, results: Results) -> Verdict:
+    ours = rounds_of(results, claim.ours)
+    if claim.against is None:
+        values = [value / {"ms": 1e3, "MB": 1, "x": 1}[claim.unit] for value in ours]
+    else:
+        # Of one round: both ran within seconds of each other, so the machine's mood cancels out.
+        pairs = list(zip(ours, rounds_of(results, claim.against), strict=False))
+        if claim.how == "difference":
+            values = [(mine - theirs) / 1e3 for mine, theirs in pairs]
+        else:
+            values = [mine / theirs for mine, theirs in pairs]
+    if not values:
+        return Verdict(claim, None, 0, 0)
+    return Verdict(claim, statistics.median(values), min(values), max(values))
+
+
+def short(size: int) -> str:
+    return f"{size // 1000}k" if size >= 1000 else str(size)
+
+
+def append_claims(scale: Scale) -> list[Claim]:
+    claims = []
+    for size in scale.sizes:
+        key, work = f"append/{size}", f'append a turn, durability="os", JSONL, at {short(size)} messages'
+        rest = tuple(f"{key}/{peer}" for peer in ("claw0", "langgraph_sqlite", "adk", "sqlite", "write"))
+        claims += [
+            Claim(f"{work}, beside pi", Figure(f"{key}/jsonl"), 1.0, Figure(f"{key}/pi"), beside=rest),
+            Claim(f"{work}, beside openai-agents", Figure(f"{key}/jsonl"), 0.05, Figure(f"{key}/openai_agents")),
+        ]
+    for backend, name in (("jsonl", "JSONL"), ("sqlite", "SQLite")):
+        small, large = Figure(f"append/{scale.small}/{backend}"), Figure(f"append/{scale.large}/{backend}")
+        work = f"flat: {name} append at {short(scale.large)} messages over that at {short(scale.small)}"
+        claims.append(Claim(work, large, 1.3, small))
+    return claims
+
+
+def durable_claims() -> list[Claim]:
+    limit, agents = Figure("durable/limit"), ("durable/openai_agents",)
+    many = f"{AT_ONCE} sessions appending durably at once"
+    return [
+        Claim(
+            "append a turn, durable, JSONL, over write + fdatasync", Figure("durable/jsonl"), 1.5, limit, beside=agents
+        ),
+        Claim("append a turn, durable, SQLite, over write + fdatasync", Figure("durable/sqlite"), 2.5, limit),
+        Claim(
+            f"{many}, JSONL, over {AT_ONCE} threads of fdatasync",
+            Figure("at_once/jsonl", "per_s"),
+            0.6,
+            Figure("at_once/limit", "per_s"),
+            at_least=True,
+            beside=("at_once/openai_agents",),
+        ),
+        Claim(
+            f"{many}, SQLite, over its serial rate",
+            Figure("at_once/sqlite", "per_s"),
+            5.0,
+            Figure("serial/sqlite", "per_s"),
+            at_least=True,
+        ),
+    ]
+
+
+def resume_claims(scale: Scale) -> list[Claim]:
+    claims = []
+    for backend, name in (("jsonl", "JSONL"), ("sqlite", "SQLite")):
+        large, small = f"resume/{scale.large}", f"resume/{scale.small}"
+        work = f"resume after a compaction that kept {KEEP}, {name}, {short(scale.large)} messages"
+        ours = Figure(f"{large}/{backend}")
+        beside = tuple(f"{large}/{peer}" for peer in ("pi", "openai_agents", "adk"))
+        claims += [
+            Claim(work, ours, 3.0, how="alone", unit="ms", beside=beside),
+            Claim(f"{work}, over {short(scale.small)}", ours, 1.5, Figure(f"{small}/{backend}")),
+            Claim(f"{work}, memory added", Figure(ours.key, "mb"), 10.0, how="alone", unit="MB"),
+        ]
+    limit = Figure("full/limit")
+    work = f"resume in full, {short(scale.large)} messages, JSONL"
+    beside = tuple(f"full/{peer}" for peer in ("sqlite", "claw0", "openai_agents", "langgraph_sqlite", "adk"))
+    claims += [
+        Claim(f"{work}: read, over orjson on the lines", Figure("full/jsonl"), 1.5, limit, beside=beside),
+        Claim(f"{work}: read and build, over orjson on the lines", Figure("full/jsonl", "built_us"), 3.0, limit),
+    ]
+    return claims
+
+
+def among_claims(scale: Scale) -> list[Claim]:
+    claims = []
+    few, many = scale.sessions[0], scale.sessions[-1]
+    for backend, name in (("jsonl", "JSONL"), ("sqlite", "SQLite")):
+        ours, small = f"among/{many}/{backend}", Figure(f"among/{few}/{backend}")
+        work = f"{name} with {short(many)} sessions"
+        beside = (f"among/{many}/claw0",)
+        claims += [
+            Claim(f"{work}: append, over {short(few)} sessions", Figure(ours), 1.3, small, beside=beside),
+            Claim(f"{work}: list the newest 50", Figure(ours, "list_us"), 10.0, how="alone", unit="ms"),
+            Claim(f"{work}: open the store", Figure(ours, "open_us"), 500.0, how="alone", unit="ms"),
+        ]
+    return claims
+
+
+def other_claims(scale: Scale) -> list[Claim]:
+    work = f"over {short(scale.large)} messages, SQLite"
+    bare, imports = Figure("import/bare"), [f"import/{name}" for name in IMPORTS if name not in ("bare", "turnlog")]
+    return [
+        Claim(f"search an English word {work}", Figure("search/sqlite", "english_us"), 50.0, how="alone", unit="ms"),
+        Claim(f"search a Chinese word {work}", Figure("search/sqlite", "chinese_us"), 50.0, how="alone", unit="ms"),
+        Claim(
+            "`import turnlog`, over the bare interpreter",
+            Figure("import/turnlog"),
+            80.0,
+            bare,
+            how="difference",
+            unit="ms",
+            beside=tuple(imports),
+        ),
+    ]
+
+
+def claims(scale: Scale) -> list[Claim]:
+    return [*append_claims(scale), *durable_claims(), *resume_claims(scale), *among_claims(scale), *other_claims(scale)]

@@ -1,0 +1,227 @@
+"""Which measurements there are, on which prepared transcripts, in which order. Nothing is run here."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+KEEP = 40
+AT_ONCE = 64
+ALL_ROUNDS = 99
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of it: the quick run has the same shape at a tenth of the size."""
+
+    sizes: tuple[int, ...]
+    sessions: tuple[int, ...]
+    rounds: int
+    slow_rounds: int
+    count: int
+
+    @property
+    def small(self) -> int:
+        return self.sizes[0]
+
+    @property
+    def large(self) -> int:
+        return self.sizes[-1]
+
+
+FULL = Scale(sizes=(1_000, 10_000, 100_000), sessions=(100, 1_000, 10_000, 100_000), rounds=7, slow_rounds=2, count=300)
+QUICK = Scale(sizes=(1_000, 10_000), sessions=(100, 10_000), rounds=2, slow_rounds=1, count=150)
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """A prepared transcript or store; built once, used in every round."""
+
+    name: str
+    side: str
+    verb: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One figure of one contestant. `copy`: work on a copy, so that all rounds begin at the same size.
+
+    `rounds`: at most so many, where a contestant is slow and no ratio hangs on it.
+    """
+
+    key: str
+    side: str
+    verb: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    fixture: Fixture | None = None
+    copy: bool = False
+    rounds: int = ALL_ROUNDS
+
+
+@dataclass(frozen=True)
+class Group:
+    name: str
+    title: str
+    tasks: list[Task]
+
+
+def turnlog_fixture(backend: str, messages: int, keep: int | None = None) -> Fixture:
+    name = f"turnlog-{backend}-{messages}" + ("-compacted" if keep else "")
+    return Fixture(name, "turnlog_side", "build", {"backend": backend, "messages": messages, "keep": keep})
+
+
+def peer_fixture(peer: str, messages: int) -> Fixture:
+    return Fixture(f"{peer}-{messages}", f"peers.{peer}", "build", {"messages": messages})
+
+
+def pi_fixture(messages: int, keep: int | None = None) -> Fixture:
+    name = f"pi-{messages}" + ("-compacted" if keep else "")
+    return Fixture(name, "pi", "build", {"messages": messages, "keep": keep})
+
+
+def append_group(scale: Scale) -> Group:
+    tasks = []
+    for size in scale.sizes:
+        copy = size < 100_000
+        slow, count = scale.slow_rounds, {"count": scale.count}
+        few = {"count": 2 if size >= 100_000 else 10}
+        for backend in ("jsonl", "sqlite"):
+            arguments = count | {"backend": backend, "durability": "os"}
+            fixture = turnlog_fixture(backend, size)
+            tasks.append(Task(f"append/{size}/{backend}", "turnlog_side", "append", arguments, fixture, copy))
+        tasks += [
+            Task(f"append/{size}/pi", "pi", "append", count, pi_fixture(size), copy),
+            peer_append(size, "openai_agents", count, copy),
+            peer_append(size, "claw0", count, copy),
+            peer_append(size, "langgraph_sqlite", few, copy, slow),
+            peer_append(size, "adk", {"count": 60}, copy, slow),
+            Task(f"append/{size}/write", "limits", "write", count),
+        ]
+    return Group("append", "append a turn, durability os", tasks)
+
+
+def peer_append(size: int, peer: str, arguments: dict, copy: bool, rounds: int = ALL_ROUNDS) -> Task:
+    return Task(f"append/{size}/{peer}", f"peers.{peer}", "append", arguments, peer_fixture(peer, size), copy, rounds)
+
+
+def durable_group(scale: Scale) -> Group:
+    size, count = 10_000, {"count": scale.count}
+    tasks = [Task("durable/limit", "limits", "sync", count)]
+    for backend in ("jsonl", "sqlite"):
+        arguments = count | {"backend": backend, "durability": "full"}
+        fixture = turnlog_fixture(backend, size)
+        tasks.append(Task(f"durable/{backend}", "turnlog_side", "append", arguments, fixture, True))
+    tasks += [
+        Task(
+            "durable/openai_agents", "peers.openai_agents", "append", count, peer_fixture("openai_agents", size), True
+        ),
+    ]
+    return Group("durable", "append a turn, on the disk when it returns", tasks)
+
+
+def at_once_group(scale: Scale) -> Group:
+    each = scale.count // 3
+    many = {"sessions": AT_ONCE, "count": each}
+    tasks = [Task("at_once/limit", "limits", "sync_threads", {"threads": AT_ONCE, "count": each})]
+    for backend in ("jsonl", "sqlite"):
+        one = {"sessions": 1, "count": scale.count, "backend": backend}
+        tasks += [
+            Task(f"at_once/{backend}", "turnlog_side", "append_at_once", many | {"backend": backend}),
+            Task(f"serial/{backend}", "turnlog_side", "append_at_once", one),
+        ]
+    tasks.append(Task("at_once/openai_agents", "peers.openai_agents", "append_at_once", many))
+    return Group("at_once", f"{AT_ONCE} sessions appending durably at once", tasks)
+
+
+def resume_group(scale: Scale) -> Group:
+    tasks = []
+    for size in (scale.small, scale.large):
+        for backend in ("jsonl", "sqlite"):
+            arguments, fixture = {"backend": backend, "times": 15}, turnlog_fixture(backend, size, KEEP)
+            tasks.append(Task(f"resume/{size}/{backend}", "turnlog_side", "resume", arguments, fixture))
+        newest = {"keep": KEEP, "times": 5}
+        agents, adk = peer_fixture("openai_agents", size), peer_fixture("adk", size)
+        tasks += [
+            Task(f"resume/{size}/pi", "pi", "resume", {"times": 3}, pi_fixture(size, KEEP), rounds=1),
+            Task(f"resume/{size}/openai_agents", "peers.openai_agents", "resume", newest, agents, rounds=2),
+            Task(f"resume/{size}/adk", "peers.adk", "resume", newest, adk, rounds=1),
+        ]
+    return Group("resume", f"resume after a compaction that kept {KEEP}", tasks)
+
+
+def full_group(scale: Scale) -> Group:
+    size, few = scale.large, {"times": 3}
+    lines = turnlog_fixture("jsonl", size)
+    everything = few | {"keep": None}
+    agents, adk = peer_fixture("openai_agents", size), peer_fixture("adk", size)
+    tasks = [
+        Task("full/limit", "limits", "parse", few, lines),
+        Task("full/jsonl", "turnlog_side", "read_all", few | {"backend": "jsonl"}, lines),
+        Task("full/sqlite", "turnlog_side", "read_all", few | {"backend": "sqlite"}, turnlog_fixture("sqlite", size)),
+        Task("full/claw0", "peers.claw0", "resume", few, peer_fixture("claw0", size), rounds=scale.slow_rounds),
+        Task("full/openai_agents", "peers.openai_agents", "resume", everything, agents, rounds=scale.slow_rounds),
+        Task(
+            "full/langgraph_sqlite",
+            "peers.langgraph_sqlite",
+            "resume",
+            few,
+            peer_fixture("langgraph_sqlite", size),
+            rounds=1,
+        ),
+        Task("full/adk", "peers.adk", "resume", {"keep": None, "times": 1}, adk, rounds=1),
+    ]
+    return Group("full", f"resume in full, {size:,} messages", tasks)
+
+
+def among_group(scale: Scale) -> Group:
+    tasks = []
+    for sessions in scale.sessions:
+        for backend in ("jsonl", "sqlite"):
+            name, arguments = f"turnlog-{backend}-among-{sessions}", {"backend": backend, "sessions": sessions}
+            fixture = Fixture(name, "turnlog_side", "build_many", arguments)
+            arguments = {"backend": backend, "count": scale.count}
+            key = f"among/{sessions}/{backend}"
+            tasks.append(Task(key, "turnlog_side", "among", arguments, fixture))
+        fixture = Fixture(f"claw0-among-{sessions}", "peers.claw0", "build", {"messages": 2, "sessions": sessions})
+        few = {"count": 5 if sessions > 1_000 else 50}
+        tasks.append(Task(f"among/{sessions}/claw0", "peers.claw0", "append", few, fixture, rounds=scale.slow_rounds))
+    return Group("among", "append among many sessions", tasks)
+
+
+def search_group(scale: Scale) -> Group:
+    arguments = {"backend": "sqlite", "messages": scale.large, "searchable": True}
+    fixture = Fixture(f"turnlog-search-{scale.large}", "turnlog_side", "build", arguments)
+    task = Task("search/sqlite", "turnlog_side", "search", {"times": 10}, fixture)
+    return Group("search", f"search a word over {scale.large:,} messages", [task])
+
+
+IMPORTS = {
+    "bare": "pass",
+    "turnlog": "import turnlog",
+    "turnlog_and_store": "from turnlog import Sessions, open_store; import turnlog.stores.sqlite",
+    "openai_agents": "from agents import SQLiteSession",
+    "langgraph_sqlite": "from langgraph.checkpoint.sqlite import SqliteSaver",
+    "adk": "from google.adk.sessions import DatabaseSessionService",
+}
+
+
+def import_group(scale: Scale) -> Group:
+    tasks = []
+    for name, statement in IMPORTS.items():
+        ours = name == "bare" or name.startswith("turnlog")
+        arguments = {"statement": statement, "times": 5 if ours else 1}
+        tasks.append(Task(f"import/{name}", "limits", "start", arguments, rounds=ALL_ROUNDS if ours else 1))
+    return Group("import", "import the library", tasks)
+
+
+def groups(scale: Scale) -> list[Group]:
+    makers = (
+        append_group,
+        durable_group,
+        at_once_group,
+        resume_group,
+        full_group,
+        among_group,
+        search_group,
+        import_group,
+    )
+    return [make(scale) for make in makers]
