@@ -6,7 +6,7 @@ FULL (NORMAL for durability "os"), one writing connection with group commit, rea
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from importlib import resources
 from pathlib import Path
@@ -22,7 +22,7 @@ from ..core.query import Hit, Page, Query
 from ..core.session import Session, active, admit, describe, mark_of, needs_whole_log
 from ..errors import Corrupt, NotFound, StoreError, UsageError
 from . import Clock, Lease, Progress, leases
-from .files import disk_errors, make_dir, open_private
+from .files import disk_errors, lock, make_dir, open_private
 from .sqlite_ledger import SqliteLedger
 from .sqlite_writer import Writer, mapped
 from .stamping import check_expected, now_ms, stamp, window
@@ -65,14 +65,28 @@ class SqliteStore:
         make_dir(self._path.parent)
         # Made by us, so that it and its -wal and -shm files are private from the first byte.
         os.close(open_private(self._path, os.O_RDWR | os.O_CREAT))
-        self._db = self._connect()
-        self._db.set_busy_timeout(30_000)
-        migrate(self._db, str(self._path))
+        if self._path.stat().st_size:
+            look_first(self._path)
+        with self._alone():
+            self._db = self._connect()
+            migrate(self._db, str(self._path))
         self._db.execute("PRAGMA secure_delete = ON")
         self._near = self._connect()
         self._far = self._connect()
         self._writer = Writer(self._db)
         self.ledger = SqliteLedger(self._writer, self._near, self._clock)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Switching a new database to WAL is refused, not delayed, while another process does the same."""
+        folder = self._path.with_name(f"{self._path.name}-leases")
+        make_dir(folder)
+        fd = open_private(folder / ".opening", os.O_RDWR | os.O_CREAT)
+        try:
+            lock(fd)
+            yield
+        finally:
+            os.close(fd)
 
     def _connect(self) -> apsw.Connection:
         db = apsw.Connection(str(self._path), statementcachesize=200)
@@ -239,7 +253,7 @@ class SqliteStore:
 
 
 @contextmanager
-def driver_errors():
+def driver_errors() -> Iterator[None]:
     try:
         yield
     except apsw.Error as error:
@@ -247,22 +261,41 @@ def driver_errors():
 
 
 def migrate(db: apsw.Connection, where: str) -> None:
-    """Numbered .sql files, in order, each in its own transaction with the version it leads to."""
+    """Numbered .sql files, in order, in one transaction with the version they lead to."""
     steps = migrations()
-    with db:
-        db.execute("BEGIN IMMEDIATE") if db.get_autocommit() else None
+    db.execute("BEGIN IMMEDIATE")
+    try:
         version = db.pragma("user_version")
-        if version > len(steps):
-            raise StoreError(
-                f"{where} was made by a newer Turnlog (schema {version}; this one knows {len(steps)})",
-                hint="Upgrade Turnlog. Nothing was changed.",
-            )
-        if version == 0 and db.execute("SELECT count(*) FROM sqlite_schema").get:
-            raise UsageError(f"{where} is a database of another program", hint="Choose another path for the store.")
+        _check_ours(db, version, len(steps), where)
         for number, script in enumerate(steps[version:], version + 1):
             db.execute(script)
             db.pragma("application_id", APPLICATION_ID)
             db.pragma("user_version", number)
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+def look_first(path: Path) -> None:
+    """Before anything is changed, the switch to WAL included: is it ours, and do we know its schema?"""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        db.set_busy_timeout(30_000)
+        _check_ours(db, db.pragma("user_version"), len(migrations()), str(path))
+    finally:
+        db.close()
+
+
+def _check_ours(db: apsw.Connection, version: int, known: int, where: str) -> None:
+    ours = db.pragma("application_id") == APPLICATION_ID
+    if not ours and db.execute("SELECT count(*) FROM sqlite_schema").get:
+        raise UsageError(f"{where} is a database of another program", hint="Choose another path for the store.")
+    if version > known:
+        raise StoreError(
+            f"{where} was made by a newer Turnlog (schema {version}; this one knows {known})",
+            hint="Upgrade Turnlog. Nothing was changed.",
+        )
 
 
 def migrations() -> list[str]:
