@@ -126,8 +126,9 @@ def check_version(opened: Entry, where: str) -> None:
 
 
 def seq_of(line: bytes) -> int | None:
-    """The seq of a line, or of its beginning, without decoding it."""
-    found = _SEQ.search(line, 0, PEEK_BYTES)
+    """The seq of the line that begins here, without decoding it; None if it is damaged there."""
+    end = line.find(b"\n", 0, PEEK_BYTES)
+    found = _SEQ.search(line, 0, PEEK_BYTES if end < 0 else end)
     return int(found[1]) if found else None
 
 

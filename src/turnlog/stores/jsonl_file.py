@@ -275,6 +275,8 @@ def scan_lines(data: bytes, start: int, last_seq: int, *, whole_appends: bool) -
     torn = data[whole:]
     try:
         entries = native.decode_lines(data[:whole] if torn else data)
+        if len(entries) != data.count(b"\n", 0, whole):  # an empty line is damage too
+            raise native.Undecodable
         return Scan(entries, start + whole, entries[-1].seq if entries else last_seq, torn, [])
     except native.Undecodable:
         scan = _scan_each(data[:whole], start, last_seq)

@@ -309,12 +309,13 @@ class Shelf:
     def publish(self) -> None:
         """`sessions.json`, for people and other programs: a copy, never read back by us."""
         path = self.folder / PUBLISHED_NAME
-        if not self._changed and path.exists():
+        large = len(self.rows) > PUBLISH_SMALL and path.exists()
+        if large and (not self._changed or time.time() - path.stat().st_mtime < PUBLISH_EVERY_S):
             return
-        if len(self.rows) > PUBLISH_SMALL and path.exists() and time.time() - path.stat().st_mtime < PUBLISH_EVERY_S:
-            return
-        rows = {session_id: published(kept.row) for session_id, kept in self.rows.items()}
-        replace_file(path, msgspec.json.encode({"sessions": rows}), durable=False)
+        rows = {session_id: published(kept.row) for session_id, kept in sorted(self.rows.items())}
+        data = msgspec.json.encode({"sessions": rows})
+        if not path.exists() or path.read_bytes() != data:
+            replace_file(path, data, durable=False)
         self._changed = False
 
     def close(self) -> None:
