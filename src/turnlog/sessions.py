@@ -116,6 +116,10 @@ class Sessions:
                 if other.id != row.id:
                     await self._store.append(other.id, [Status(value="inactive", reason="another was selected")])
             await self._store.append(row.id, [Selected(n=fact["n"])])
+            now = await self._store.ledger.get(SELECTED, text)
+            if now and now["id"] != row.id:
+                # Overtaken: whoever was chosen since may have looked for active ones before we wrote.
+                await self._store.append(row.id, [Status(value="inactive", reason="another was selected")])
         raise Conflict(f"too many changes of {text} at once")
 
     async def _choose(self, key: str) -> dict[str, Any]:

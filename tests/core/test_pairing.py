@@ -63,7 +63,6 @@ def test_the_results_of_parallel_calls_stand_in_one_message_in_call_order():
     [
         (said("q"), result("x"), calls("x"), answered("a"), said("next")),
         (result("x"), said("q"), calls("x"), answered("a"), said("next")),
-        (said("q"), result("x"), calls("x"), result("x"), answered("a"), said("next")),
     ],
 )
 def test_results_written_before_their_calls_are_brought_in_order(bodies):

@@ -168,16 +168,16 @@ _CHECKED = (Compaction, Undo, Rewind, Pin, Unpin, Shortened, Opened)
 
 
 def _admit_marks(row: Session | None, bodies: Sequence[Entry]) -> None:
-    seq = row.last_seq if row else 0
-    for index, body in enumerate(bodies):
-        seq += 1
+    """Each against the row that the ones before it in the same append lead to."""
+    first = row.last_seq + 1 if row else 1
+    pending: list[Entry] = []
+    for seq, body in enumerate(bodies, first):
         match body:
-            case Opened() if index or row:
+            case Opened() if seq > 1:
                 raise UsageError("a session entry can only be the first")
-            case Compaction():
-                _admit_compaction(row, body, seq)
-            case Undo():
-                _admit_undo(row, body)
+            case Compaction() | Undo():
+                row, pending = describe(row, pending) if pending else row, []
+                _admit_fold(row, body, seq)
             case Rewind(to=target) | Pin(target=target) | Unpin(target=target):
                 _admit_target(kind_of(body), target, seq)
             case Shortened(targets=targets):
@@ -185,8 +185,18 @@ def _admit_marks(row: Session | None, bodies: Sequence[Entry]) -> None:
                     _admit_target("shortened", target, seq)
             case _:
                 pass
-    if row and len(row.marks) + len(bodies) > MARKS_MAX:
+        pending.append(replace(body, seq=seq))
+    if row and len(row.marks) + len(pending) > MARKS_MAX:
         raise UsageError(f"more than {MARKS_MAX:,} pins and rewinds in one session", hint="Compact it, or fork it.")
+
+
+def _admit_fold(row: Session | None, body: Compaction | Undo, seq: int) -> None:
+    if row is None:
+        raise NotFound("there is no such session to append to")
+    if isinstance(body, Compaction):
+        _admit_compaction(row, body, seq)
+    else:
+        _admit_undo(row, body)
 
 
 def _admit_target(kind: str, target: int, seq: int) -> None:
@@ -194,10 +204,10 @@ def _admit_target(kind: str, target: int, seq: int) -> None:
         raise UsageError(f"{kind} names entry {target}, which is not before it", hint="Name an entry that exists.")
 
 
-def _admit_compaction(row: Session | None, body: Compaction, seq: int) -> None:
+def _admit_compaction(row: Session, body: Compaction, seq: int) -> None:
     """Nothing falls between: the summary must reach from the old boundary up to the new one."""
-    boundary = row.boundary if row else 1
-    start = boundary if boundary > 1 else max(1, row.first_message if row else 1)
+    boundary = row.boundary
+    start = boundary if boundary > 1 else max(1, row.first_message)
     first, last = body.covers
     if not boundary < body.first_kept <= seq:
         raise UsageError(f"a compaction cannot move the boundary from entry {boundary} to {body.first_kept}")
@@ -210,12 +220,10 @@ def _admit_compaction(row: Session | None, body: Compaction, seq: int) -> None:
         raise UsageError("a compaction needs a summary")
 
 
-def _admit_undo(row: Session | None, body: Undo) -> None:
-    stack = active(row.marks, row.last_seq) if row else []
+def _admit_undo(row: Session, body: Undo) -> None:
+    stack = active(row.marks, row.last_seq)
     newest = stack[-1].seq if stack else 0
-    if row is not None and body.target in _live_shortenings(row):
-        return
-    if not newest or body.target != newest:
+    if body.target not in _live_shortenings(row) and (not newest or body.target != newest):
         raise UsageError(
             f"entry {body.target} cannot be undone",
             hint=f"The newest active compaction is entry {newest}." if newest else "No compaction is active.",

@@ -124,13 +124,17 @@ class SessionFile:
     def everything(self) -> list[Entry]:
         """All readable entries, for the rare questions that the row cannot answer."""
         entries = [entry for scan in self.scans(0, 0, self.size) for entry in scan.entries]
-        return self._with_header(entries, first=True)
+        return self._with_header(entries, first=True) if entries else []
 
     def _with_header(self, entries: list[Entry], *, first: bool = False) -> list[Entry]:
         if self.row is not None and not first:
             return entries
-        native.check_version(entries[0], str(self.path))
-        return entries if isinstance(entries[0], Opened) else [self._stand_in(entries[0]), *entries]
+        opened = entries[0]
+        native.check_version(opened, str(self.path))
+        if not isinstance(opened, Opened):
+            return [self._stand_in(opened), *entries]
+        # A file that was renamed or copied by hand is found under its name, whatever its first line says.
+        return entries if opened.id == self.id else [replace(opened, id=self.id), *entries[1:]]
 
     def _stand_in(self, first: Entry) -> Entry:
         """A header for a row whose own is damaged, so that the session is listed and the rest can be read."""

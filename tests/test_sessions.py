@@ -1,0 +1,386 @@
+"""Everything that is not a turn, on every store."""
+
+import asyncio
+import functools
+
+import pytest
+
+import turnlog
+from turnlog import Query, Sessions, open_store
+from turnlog.copying import copy, digest
+from turnlog.core import compaction
+from turnlog.core.compaction import Keep
+from turnlog.sessions import Principal
+from turnlog.testing import FixedClock, answered, check_messages, entry, raises, said
+
+URLS = {"memory": "memory:", "jsonl": "jsonl:{}/store", "sqlite": "sqlite:{}/sessions.db"}
+KEY = "agent:main:cli:direct:user"
+
+
+def on_every_store(test):
+    @pytest.mark.parametrize("kind", URLS)
+    @functools.wraps(test)
+    def run(kind, tmp_path):
+        async def go():
+            async with open_store(URLS[kind].format(tmp_path), durability="os") as store:
+                await test(Sessions(store), store)
+
+        asyncio.run(go())
+
+    del run.__wrapped__
+    return run
+
+
+async def talk(store, session_id, turns, start=1):
+    async with store.lease(session_id) as lease:
+        for n in range(start, start + turns):
+            await store.append(session_id, [said(f"q{n}"), answered(f"a{n}")], lease=lease)
+
+
+async def fold(store, sessions, session_id, keep=2, summary="in short"):
+    plan = compaction.plan((await sessions.load(session_id)).entries, Keep("messages", keep))
+    async with store.lease(session_id) as lease:
+        body = compaction.complete(plan, summary, trigger="manual", tokens_before=100, tokens_after=10)
+        return (await store.append(session_id, [body], lease=lease))[0]
+
+
+def texts(messages):
+    return [m["content"] if isinstance(m["content"], str) else m["content"][-1].get("text") for m in messages]
+
+
+@on_every_store
+async def test_open_creates_once_and_then_resumes(sessions, store):
+    first = await sessions.open(KEY)
+    assert (first.status, first.key, first.agent, first.channel) == ("active", KEY, "main", "cli")
+    await talk(store, first.id, 2)
+    again = await sessions.open("main:cli:user")
+    assert (again.id, again.message_count, again.title) == (first.id, 4, "q1")
+
+
+@on_every_store
+async def test_racing_openers_in_one_process_get_one_session(sessions, store):
+    rows = await asyncio.gather(*(sessions.open(f"main:cli:p{n % 3}") for n in range(30)))
+    assert len({row.id for row in rows}) == 3
+    assert (await store.find(Query())).total == 3
+
+
+@on_every_store
+async def test_racing_news_leave_exactly_one_selected(sessions, store):
+    await asyncio.gather(*(sessions.new(KEY, label=f"l{n}") for n in range(8)))
+    assert (await store.find(Query(key=KEY))).total == 8
+    row = await sessions.open(KEY)
+    actives = (await store.find(Query(key=KEY, status="active"))).items
+    assert [active.id for active in actives] == [row.id]
+
+
+@on_every_store
+async def test_new_and_select_move_the_key_and_open_follows(sessions, store):
+    one = await sessions.open(KEY)
+    two = await sessions.new(KEY, label="experiments")
+    assert (await sessions.open(KEY)).id == two.id
+    assert (await sessions.get(one.id)).status == "inactive"
+    back = await sessions.select(one.id)
+    assert back.status == "active"
+    assert (await sessions.open(KEY)).id == one.id
+    assert (await sessions.get(two.id)).status == "inactive"
+    mine = await sessions.new(KEY, session_id="my-own-id", select=False)
+    assert (mine.id, mine.status) == ("my-own-id", "inactive")
+    await raises(turnlog.Conflict, sessions.new(KEY, session_id="my-own-id"))
+    await raises(turnlog.UsageError, sessions.new(KEY, session_id="../x"))
+    await raises(turnlog.UsageError, sessions.new(KEY, label="\n"))
+    await raises(turnlog.UsageError, sessions.open("nonsense"))
+
+
+@on_every_store
+async def test_two_sessions_in_one_millisecond_get_two_ids(_, store):
+    sessions = Sessions(store, clock=FixedClock())
+    ids = {(await sessions.new(KEY)).id for _ in range(50)}
+    assert len(ids) == 50
+    unlucky = iter([b"aaaaaa", b"aaaaaa", b"bbbbbb"])
+    same = Sessions(store, clock=FixedClock(), random=lambda n: next(unlucky))
+    assert (await same.new(KEY, select=False)).id != (await same.new(KEY, select=False)).id
+
+
+@on_every_store
+async def test_a_lost_selection_is_rebuilt_from_the_log(sessions, store):
+    await sessions.open(KEY)
+    two = await sessions.new(KEY)
+    await sessions.new(KEY, select=False)
+    await store.ledger.delete("selected", KEY)
+    assert (await sessions.open(KEY)).id == two.id
+    await store.ledger.delete("selected", KEY)
+    assert (await sessions.select(two.id)).selected_n == two.selected_n + 1
+
+
+@on_every_store
+async def test_a_selection_cut_by_a_crash_is_finished_by_the_next_opener(sessions, store):
+    one = await sessions.open(KEY)
+    two = await sessions.new(KEY, select=False)
+    old = await store.ledger.get("selected", KEY)
+    await store.ledger.cas("selected", KEY, old, {"id": two.id, "n": 7})
+    assert (await sessions.open(KEY)).id == two.id
+    assert (await sessions.get(two.id)).selected_n == 7
+    assert (await sessions.get(one.id)).status == "inactive"
+    await store.ledger.cas("selected", "agent:main:cli:direct:new", None, {"id": "promised", "n": 1})
+    assert (await sessions.open("main:cli:new")).id == "promised"
+
+
+@on_every_store
+async def test_resolve_takes_id_key_label_or_a_unique_beginning(sessions, store):
+    one = await sessions.new(KEY, session_id="ses-1", label="my-project")
+    await sessions.new(KEY, session_id="ses-2", label="my-garden")
+    other = await sessions.open("main:cli:bob")
+    assert (await sessions.resolve("ses-1")).id == one.id
+    assert (await sessions.resolve("my-p")).id == one.id
+    assert (await sessions.resolve("my-project")).id == one.id
+    assert (await sessions.resolve("main:cli:bob")).id == other.id
+    assert (await sessions.resolve("agent:main:cli:direct:bo")).id == other.id
+    assert (await sessions.resolve(KEY)).id == "ses-2"
+    error = await raises(turnlog.Ambiguous, sessions.resolve("my-"))
+    assert sorted(error.matches) == ["ses-1", "ses-2"]
+    assert "my-garden" in str(error)
+    await raises(turnlog.NotFound, sessions.resolve("zzz"))
+    await raises(turnlog.NotFound, sessions.resolve(""))
+    await raises(turnlog.NotFound, sessions.resolve("my-p", key="main:cli:bob"))
+    await raises(turnlog.NotFound, sessions.resolve("../x"))
+
+
+@on_every_store
+async def test_a_title_given_by_hand_stays(sessions, store):
+    row = await sessions.open(KEY)
+    await talk(store, row.id, 1)
+    assert (await sessions.get(row.id)).title == "q1"
+    assert (await sessions.rename(row.id, "  My\nproject ")).title == "My project"
+    await store.append(row.id, [entry(type="title", title="automatic", by="auto")])
+    assert (await sessions.get(row.id)).title == "My project"
+    long = await sessions.rename(row.id, "家" * 100)
+    assert len(long.title) == 60
+    assert long.title.endswith("…")
+    await raises(turnlog.UsageError, sessions.rename(row.id, " \n "))
+    await raises(turnlog.NotFound, sessions.rename("nobody", "x"))
+
+
+@on_every_store
+async def test_delete_is_final_and_the_key_starts_anew(sessions, store):
+    row = await sessions.open(KEY)
+    await sessions.delete(row.id)
+    await raises(turnlog.NotFound, sessions.get(row.id))
+    await raises(turnlog.NotFound, sessions.delete(row.id))
+    assert (await sessions.open(KEY)).id != row.id
+
+
+@on_every_store
+async def test_an_archived_session_is_kept_and_its_key_gets_a_new_one(sessions, store):
+    row = await sessions.open(KEY)
+    await talk(store, row.id, 1)
+    archived = await sessions.set_status(row.id, "archived", "idle for an hour")
+    assert archived.status == "archived"
+    fresh = await sessions.open(KEY)
+    assert fresh.id != row.id
+    assert (await sessions.get(row.id)).message_count == 2
+    assert [r.id for r in (await sessions.list(Query(status="archived"))).items] == [row.id]
+    assert (await sessions.select(row.id)).status == "active"
+
+
+@on_every_store
+async def test_load_reads_the_tail_and_builds_what_the_whole_log_builds(sessions, store):
+    row = await sessions.open(KEY)
+    await talk(store, row.id, 10)
+    await sessions.pin(row.id, 5)
+    received = (await store.append(row.id, [entry(type="received", content="while you worked")]))[0].seq
+    async with store.lease(row.id) as lease:
+        await store.append(row.id, [entry(type="user", **{"from": [received]}), answered("yes")], lease=lease)
+    await fold(store, sessions, row.id)
+    loaded = await sessions.load(row.id)
+    assert len(loaded.entries) < 10
+    built = await sessions.history(row.id)
+    assert built == turnlog.core.history.build(await store.read(row.id))
+    check_messages(built.messages)
+    shown = str(built.messages)
+    assert "while you worked" in shown
+    assert "in short" in shown
+    assert "q2" in shown, "the pin"
+    assert "q3" not in shown
+
+
+@on_every_store
+async def test_a_compaction_can_be_explained_expanded_and_undone_without_losing_later_turns(sessions, store):
+    row = await sessions.open(KEY)
+    await talk(store, row.id, 6)
+    before = await sessions.history(row.id)
+    await fold(store, sessions, row.id)
+    await talk(store, row.id, 1, start=7)
+    await fold(store, sessions, row.id, summary="shorter")
+    states = {c.seq: (c.state, c.by) for c in await sessions.explain(row.id)}
+    assert [s for s, _ in states.values()].count("compacted") == 12
+    assert states[3] == ("compacted", 15)
+    assert states[14] == ("compacted", 18)
+    assert states[16] == ("tail", None)
+    assert [e.seq for e in await sessions.expand(row.id)] == [13, 14]
+    assert [e.seq for e in await sessions.expand(row.id, 15)] == list(range(3, 13))
+    assert (await sessions.undo(row.id)).compactions == 1
+    assert (await sessions.undo(row.id)).compactions == 0
+    after = await sessions.history(row.id)
+    assert after.messages[: len(before.messages)] == before.messages
+    assert texts(after.messages)[-2:] == ["q7", "a7"]
+    await raises(turnlog.UsageError, sessions.undo(row.id))
+    await raises(turnlog.UsageError, sessions.expand(row.id))
+    await raises(turnlog.UsageError, sessions.expand(row.id, 3))
+
+
+@on_every_store
+async def test_what_was_shown_at_an_earlier_entry_can_be_shown_again(sessions, store):
+    row = await sessions.open(KEY)
+    await talk(store, row.id, 2)
+    then = await sessions.history(row.id)
+    await talk(store, row.id, 4, start=3)
+    await fold(store, sessions, row.id)
+    assert await sessions.history(row.id, at=6) == then
+
+
+@on_every_store
+async def test_rewind_goes_back_to_the_end_of_a_turn_and_forward_again(sessions, store):
+    row = await sessions.open(KEY)
+    await talk(store, row.id, 3)
+    error = await raises(turnlog.UsageError, sessions.rewind(row.id, 5))
+    assert "4" in error.hint
+    await raises(turnlog.UsageError, sessions.rewind(row.id, 99))
+    back = await sessions.rewind(row.id, 4)
+    assert back.message_count == 6, "it never shrinks"
+    await talk(store, row.id, 1, start=9)
+    assert texts((await sessions.history(row.id)).messages) == ["q1", "a1", "q9", "a9"]
+    states = [c.state for c in await sessions.explain(row.id)]
+    assert states.count("rewound") == 4
+    await sessions.rewind(row.id, 8)
+    assert texts((await sessions.history(row.id)).messages) == ["q1", "a1", "q2", "a2", "q3", "a3"]
+    await sessions.rewind(row.id, 2)
+    assert (await sessions.history(row.id)).messages == []
+
+
+@on_every_store
+async def test_a_fork_shares_the_past_and_leaves_the_source_alone(sessions, store):
+    row = await sessions.open(KEY)
+    await talk(store, row.id, 6)
+    await fold(store, sessions, row.id)
+    await sessions.pin(row.id, 4)
+    before = await digest(store, row.id)
+    fork = await sessions.fork(row.id, label="what if")
+    assert fork.forked_from.id == row.id
+    assert (fork.status, fork.label) == ("inactive", "what if")
+    assert await sessions.history(fork.id) == await sessions.history(row.id)
+    await talk(store, fork.id, 1, start=9)
+    assert await digest(store, row.id) == before
+    assert (await sessions.open(KEY)).id == row.id
+    early = await sessions.fork(row.id, at=6)
+    assert texts((await sessions.history(early.id)).messages) == ["q1", "a1", "q2", "a2"]
+    assert (await sessions.select(fork.id)).status == "active"
+    await raises(turnlog.UsageError, sessions.fork(row.id, at=99))
+    await raises(turnlog.NotFound, sessions.fork("nobody"))
+
+
+@on_every_store
+async def test_pins_name_messages_only(sessions, store):
+    row = await sessions.open(KEY)
+    await talk(store, row.id, 1)
+    assert (await sessions.pin(row.id, 3)).pins == ((5, 3),)
+    for target in (0, 1, 2, 5, 99):
+        await raises(turnlog.UsageError, sessions.pin(row.id, target))
+    await raises(turnlog.UsageError, sessions.unpin(row.id, 4))
+    assert (await sessions.unpin(row.id, 3)).pins == ()
+
+
+@on_every_store
+async def test_edits_of_history_wait_for_a_running_turn(sessions, store, monkeypatch=None):
+    row = await sessions.open(KEY)
+    await talk(store, row.id, 5)
+    await fold(store, sessions, row.id)
+    turnlog.sessions.EDIT_WAIT_S, old = 0.05, turnlog.sessions.EDIT_WAIT_S
+    try:
+        async with store.lease(row.id):
+            await raises(turnlog.Busy, sessions.undo(row.id))
+            await raises(turnlog.Busy, sessions.rewind(row.id, 4))
+            await sessions.rename(row.id, "this may go on")
+    finally:
+        turnlog.sessions.EDIT_WAIT_S = old
+
+
+@on_every_store
+async def test_a_principal_sees_and_changes_only_what_is_theirs(owner, store):
+    ann = owner.acting_for(Principal("ann"))
+    bob = owner.acting_for(Principal("bob"))
+    reader = owner.acting_for(Principal("eve", frozenset({"read"}), frozenset({"main"})))
+    hers = await ann.new("agent:main:web:direct:ann", label="mine")
+    await owner.open("agent:ops:web:direct:ann")
+    async with store.lease(hers.id) as lease:
+        await store.append(hers.id, [said("secret 123")], lease=lease)
+    for act in (
+        bob.get(hers.id),
+        bob.load(hers.id),
+        bob.read(hers.id),
+        bob.transcript(hers.id),
+        bob.rename(hers.id, "x"),
+        bob.delete(hers.id),
+        bob.fork(hers.id),
+        bob.select(hers.id),
+        bob.pin(hers.id, 2),
+        bob.undo(hers.id),
+        bob.explain(hers.id),
+        bob.history(hers.id),
+        bob.resolve("mine"),
+        bob.resolve(hers.id),
+        reader.get((await owner.open("agent:ops:cli:direct:x")).id),
+    ):
+        await raises(turnlog.NotFound, act)
+    await raises(turnlog.Denied, bob.open("agent:main:web:direct:ann"))
+    await raises(turnlog.Denied, bob.new("agent:main:web:direct:ann"))
+    await raises(turnlog.Denied, bob.reindex())
+    await raises(turnlog.NotFound, reader.open("agent:ops:web:direct:eve"))
+    assert (await bob.list()).total == 0
+    assert [r.id for r in (await ann.list()).items] == [hers.id]
+    assert await bob.search("secret") == []
+    assert len(await ann.search("secret")) == len(await reader.search("secret")) == 1
+    assert (await reader.get(hers.id)).id == hers.id
+    await raises(turnlog.Denied, reader.rename(hers.id, "x"))
+    await raises(turnlog.Denied, reader.list(Query(agent="ops")))
+    two = owner.acting_for(Principal("eve", frozenset({"read"}), frozenset({"main", "ops"})))
+    await raises(turnlog.Denied, two.list())
+    assert (await two.list(Query(agent="ops"))).total == 2
+    assert (await owner.acting_for(Principal("eve", frozenset({"read"}))).list()).total == 3
+
+
+@pytest.mark.parametrize("source", URLS)
+@pytest.mark.parametrize("target", URLS)
+def test_a_copy_is_equal_resumable_and_adds_nothing_when_repeated(source, target, tmp_path):
+    async def go():
+        async with (
+            open_store(URLS[source].format(tmp_path / "a"), durability="os") as one,
+            open_store(URLS[target].format(tmp_path / "b"), durability="os") as two,
+        ):
+            sessions = Sessions(one)
+            rows = [await sessions.new(f"main:cli:p{n}") for n in range(4)]
+            for n, row in enumerate(rows):
+                await talk(one, row.id, 3 + n)
+                await sessions.pin(row.id, 3)
+            await fold(one, sessions, rows[0].id)
+            await sessions.rewind(rows[1].id, 4)
+            async with one.lease(rows[2].id) as lease:
+                await one.append(rows[2].id, [said("\ud800 and \x00")], lease=lease)
+            # As if an earlier copy had been cut off in the middle of a session.
+            partial = await one.read(rows[3].id, limit=4)
+            async with two.lease(rows[3].id) as lease:
+                await two.append(rows[3].id, partial, lease=lease)
+            seen = []
+            report = await copy(one, two, progress=lambda done, total: seen.append((done, total)))
+            assert (report.sessions, seen[-1]) == (4, (4, 4))
+            for row in rows:
+                assert await two.read(row.id) == await one.read(row.id)
+                assert await two.describe(row.id) == await one.describe(row.id)
+                assert (await Sessions(two).open(row.key)).id == row.id
+            again = await copy(one, two)
+            assert (again.entries, again.facts, again.digest) == (0, 0, report.digest)
+            await two.append(rows[0].id, [entry(type="title", title="changed")])
+            await one.append(rows[0].id, [entry(type="title", title="otherwise")])
+            error = await raises(turnlog.Conflict, copy(one, two))
+            assert rows[0].id in str(error)
+
+    asyncio.run(go())
