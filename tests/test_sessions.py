@@ -92,7 +92,7 @@ async def test_new_and_select_move_the_key_and_open_follows(sessions, store):
 
 
 @on_every_store
-async def test_two_sessions_in_one_millisecond_get_two_ids(_, store):
+async def test_two_sessions_in_one_millisecond_get_two_ids(sessions, store):
     sessions = Sessions(store, clock=FixedClock())
     ids = {(await sessions.new(KEY)).id for _ in range(50)}
     assert len(ids) == 50
@@ -290,7 +290,7 @@ async def test_pins_name_messages_only(sessions, store):
 
 
 @on_every_store
-async def test_edits_of_history_wait_for_a_running_turn(sessions, store, monkeypatch=None):
+async def test_edits_of_history_wait_for_a_running_turn(sessions, store):
     row = await sessions.open(KEY)
     await talk(store, row.id, 5)
     await fold(store, sessions, row.id)

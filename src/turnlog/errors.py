@@ -128,7 +128,14 @@ class Corrupt(StoreError):
     hint = "Nothing was overwritten. The entries before and after it are readable; restore the line from a backup."
 
     def __init__(
-        self, message: str = "", *, hint: str = "", path: str = "", line: int = 0, after: int = 0, before: int | None = None
+        self,
+        message: str = "",
+        *,
+        hint: str = "",
+        path: str = "",
+        line: int = 0,
+        after: int = 0,
+        before: int | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.path = path

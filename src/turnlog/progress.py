@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from .stores import Progress
@@ -11,7 +11,7 @@ SHOW_AFTER_S = 0.5
 
 
 @contextmanager
-def bar(what: str) -> Iterator[Progress]:
+def bar(what: str) -> Generator[Progress]:
     """`with bar("Copying sessions") as progress: await copy(…, progress=progress)`"""
     if not sys.stderr.isatty():
         yield lambda done, total: None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct, field
@@ -204,9 +204,13 @@ def _assemble(home: Path, values: Mapping[str, Any], origins: dict[str, str]) ->
     for agent in nested.get("agents", {}):
         check_agent(agent)
     try:
-        settings = msgspec.convert({"home": str(home), **nested, "origins": origins}, Settings, strict=False, dec_hook=_hook)
+        settings = msgspec.convert(
+            {"home": str(home), **nested, "origins": origins}, Settings, strict=False, dec_hook=_hook
+        )
     except msgspec.ValidationError as error:
-        raise UsageError(f"a setting has the wrong form: {error}", hint="See docs/concepts.md for its values.") from error
+        raise UsageError(
+            f"a setting has the wrong form: {error}", hint="See docs/concepts.md for its values."
+        ) from error
     _check(settings)
     return settings
 
@@ -260,7 +264,7 @@ def _from_file(path: Path) -> dict[str, Any]:
             raise _unknown("section", section, (*_SECTIONS, *_FREE_SECTIONS))
         if not isinstance(table, dict):
             raise UsageError(f"[{section}] in {path} must be a table", hint=f"Write [{section}] on a line of its own.")
-        for key, value in table.items():
+        for key, value in cast("dict[str, Any]", table).items():
             _known(section, key)
             values[f"{section}.{key}"] = value
     return values
@@ -268,7 +272,9 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 def _known(section: str, key: str) -> None:
     if section in _SECTIONS and key not in _SECTIONS[section].__struct_fields__:
-        raise _unknown("setting", f"{section}.{key}", [f"{section}.{name}" for name in _SECTIONS[section].__struct_fields__])
+        raise _unknown(
+            "setting", f"{section}.{key}", [f"{section}.{name}" for name in _SECTIONS[section].__struct_fields__]
+        )
 
 
 def _unknown(what: str, name: str, known: Any) -> UsageError:
@@ -287,7 +293,9 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
             continue
         section, _, key = variable[len("TURNLOG_") :].lower().partition("_")
         if section not in _SECTIONS:
-            known = [_variable(f"{name}.{field}") for name, kind in _SECTIONS.items() for field in kind.__struct_fields__]
+            known = [
+                _variable(f"{name}.{field}") for name, kind in _SECTIONS.items() for field in kind.__struct_fields__
+            ]
             raise _unknown("environment variable", variable, known)
         _known(section, key)
         values[f"{section}.{key}"] = [part.strip() for part in text.split(",")] if key == "triggers" else text
@@ -300,7 +308,9 @@ def _variable(name: str) -> str:
 
 def explain(settings: Settings) -> list[dict[str, Any]]:
     """Each value and its origin, as `turnlog config` prints them."""
-    rows: list[dict[str, Any]] = [{"key": "home", "value": str(settings.home), "origin": "TURNLOG_HOME, --home or default"}]
+    rows: list[dict[str, Any]] = [
+        {"key": "home", "value": str(settings.home), "origin": "TURNLOG_HOME, --home or default"}
+    ]
     for section in _SECTIONS:
         for key, value in msgspec.structs.asdict(getattr(settings, section)).items():
             name = f"{section}.{key}"

@@ -1,6 +1,6 @@
 """Settings in, ready objects out: the only place that knows all concrete classes."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ class Turnlog(Struct, frozen=True):
 @asynccontextmanager
 async def open(  # noqa: A001 - turnlog.open() is the name people look for
     url: str | None = None, *, home: str | Path | None = None, **flags: Any
-) -> AsyncIterator[Turnlog]:
+) -> AsyncGenerator[Turnlog]:
     """`async with turnlog.open() as t:`. Without a URL, the store of the settings.
 
     Flags are settings with `_` for the dot: `store_durability="os"`, `session_preset="zeroclaw"`.

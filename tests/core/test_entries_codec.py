@@ -103,7 +103,8 @@ def test_fields_of_a_newer_writer_are_ignored():
 
 
 @pytest.mark.parametrize(
-    "words", ["\ud800", "a\udfffb", "\udc00\ud800", "\x00", "\u2028\u2029\x85", "😀", "\x1b[31m", '"until":5}', "\\ud800"]
+    "words",
+    ["\ud800", "a\udfffb", "\udc00\ud800", "\x00", "\u2028\u2029\x85", "😀", "\x1b[31m", '"until":5}', "\\ud800"],
 )
 def test_any_text_is_one_line_of_valid_utf8_and_comes_back(words):
     for body in (

@@ -364,7 +364,9 @@ def test_session_ids(good):
     assert keys.check_session_id(good) == good
 
 
-@pytest.mark.parametrize("bad", ["", "-a", "_a", "a/b", "..", "a.b", "a\n", "é", "x" * 65, "a b", "a\x00", "a\\b", "%61"])
+@pytest.mark.parametrize(
+    "bad", ["", "-a", "_a", "a/b", "..", "a.b", "a\n", "é", "x" * 65, "a b", "a\x00", "a\\b", "%61"]
+)
 def test_any_other_session_id_is_a_usage_error(bad):
     with pytest.raises(UsageError):
         keys.check_session_id(bad)

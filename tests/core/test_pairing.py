@@ -57,7 +57,9 @@ def test_the_results_of_parallel_calls_stand_in_one_message_in_call_order():
     assert answers(shown[2]) == {"x": "1", "y": "2"}
 
 
-@pytest.mark.xfail(strict=True, reason="the answer joins the call's message, so it comes before the result it is made of")
+@pytest.mark.xfail(
+    strict=True, reason="the answer joins the call's message, so it comes before the result it is made of"
+)
 @pytest.mark.parametrize(
     "bodies",
     [
@@ -107,7 +109,9 @@ def test_a_call_repeated_within_one_answer_is_one_call():
     assert owed(calls(use("x"), use("x")), result("x")) == [("x", "out")]
 
 
-@pytest.mark.xfail(strict=True, reason="Pairing.blocks tells blocks apart by identity; one object twice is dropped twice")
+@pytest.mark.xfail(
+    strict=True, reason="Pairing.blocks tells blocks apart by identity; one object twice is dropped twice"
+)
 def test_the_same_block_object_twice_is_one_call():
     block = use("x")
     messages(said("q"), Assistant(content=[block, block]), result("x"))
@@ -115,7 +119,14 @@ def test_the_same_block_object_twice_is_one_call():
 
 def test_an_id_used_again_after_its_answer_is_a_new_call_with_a_unique_id():
     shown = messages(
-        said("q"), calls("x"), result("x", "1"), calls("x"), result("x", "2"), calls("x"), result("x", "3"), answered("a")
+        said("q"),
+        calls("x"),
+        result("x", "1"),
+        calls("x"),
+        result("x", "2"),
+        calls("x"),
+        result("x", "3"),
+        answered("a"),
     )
     assert [answers(shown[n]) for n in (2, 4, 6)] == [{"x": "1"}, {"x_2": "2"}, {"x_3": "3"}]
     assert shown[3]["content"][0]["id"] == "x_2"

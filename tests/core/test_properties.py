@@ -1,6 +1,8 @@
 """Five properties that earn their place, over random crash-torn transcripts, random compactions, undos and rewinds."""
 
 import json
+import os
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -13,7 +15,11 @@ from turnlog.testing import answered, check_messages, entry, said
 
 from .simulation import Simulation, is_refused, steps
 
-many = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(
+    max_examples=int(os.environ.get("TURNLOG_EXAMPLES", "200")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 injects = st.sampled_from(history.INJECTS)
 
 
@@ -103,7 +109,7 @@ def test_without_a_compaction_the_next_request_begins_with_this_one(shape, injec
                 sim.result(calls - 1 - n, False)
             request()
         sim.assistant("text")
-    for before, after in zip(requests, requests[1:], strict=False):
+    for before, after in pairwise(requests):
         assert after.system == before.system
         assert after.messages[: len(before.messages)] == before.messages
 
@@ -190,7 +196,9 @@ contents = texts | blocks
 imported = st.lists(
     st.one_of(
         st.builds(lambda c: entry(type="user", content=c), contents),
-        st.builds(lambda c, stop: entry(type="assistant", content=c, stop=stop), contents, st.sampled_from(["error", "x"])),
+        st.builds(
+            lambda c, stop: entry(type="assistant", content=c, stop=stop), contents, st.sampled_from(["error", "x"])
+        ),
         st.builds(lambda i, c: entry(type="tool_result", tool_use_id=i, content=c), texts, contents),
         st.builds(lambda c: entry(type="failed", code=c), st.sampled_from(["overflow", "interrupted"])),
         st.builds(lambda r: entry(type="foreign", raw=r), json_values),

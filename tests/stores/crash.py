@@ -53,7 +53,8 @@ async def workload(url, first, pipe):
                 await say(entry(type="user", content=f"u{n}."))
                 for step in range(n % 3):
                     calls = [
-                        {"type": "tool_use", "id": f"c{n}.{step}.{k}", "name": "look", "input": {}} for k in range(1 + n % 2)
+                        {"type": "tool_use", "id": f"c{n}.{step}.{k}", "name": "look", "input": {}}
+                        for k in range(1 + n % 2)
                     ]
                     await say(entry(type="assistant", content=[*block(f"t{n}.{step}."), *calls], stop="tool_use"))
                     for call in calls:
@@ -162,7 +163,9 @@ def run(url, rounds, seed):
             first = asyncio.run(check(url, acknowledged))
         except AssertionError as error:
             raise SystemExit(f"round {n} of seed {seed}: {error}") from error
-    print(f"{rounds} crashes, {len(acknowledged)} acknowledged entries, {first} turns begun: nothing lost, nothing doubled")
+    print(
+        f"{rounds} crashes, {len(acknowledged)} acknowledged entries, {first} turns begun: nothing lost, nothing doubled"
+    )
 
 
 if __name__ == "__main__":

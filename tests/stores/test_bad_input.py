@@ -11,7 +11,7 @@ import pytest
 
 import turnlog
 from turnlog import open_store
-from turnlog.stores import sqlite as sqlite_store, sqlite_writer
+from turnlog.stores import sqlite as sqlite_store, sqlite_db, sqlite_writer
 from turnlog.testing import answered, entry, opened, raises, said
 
 SESSIONS = "agents/main/sessions"
@@ -121,7 +121,7 @@ def test_a_line_taken_out_is_noticed(tmp_path):
 def test_damage_in_a_database_is_named_and_the_rest_is_readable(tmp_path):
     entries = run(talk(f"sqlite:{tmp_path}/s.db"))
     db = apsw.Connection(str(tmp_path / "s.db"))
-    db.execute("UPDATE session_messages SET meta_json = '{\"type\":\"hologram\"}' WHERE seq = 5")
+    db.execute('UPDATE session_messages SET meta_json = \'{"type":"hologram"}\' WHERE seq = 5')
     db.close()
 
     async def look():
@@ -332,13 +332,13 @@ def test_every_exception_of_the_driver_is_mapped():
 
 def test_migrations_build_the_schema_step_by_step_and_at_once(tmp_path):
     steps = sqlite_store.migrations()
-    at_once = apsw.Connection(":memory:")
+    at_once = sqlite_db.Database(":memory:")
     sqlite_store.migrate(at_once, "here")
-    by_steps = apsw.Connection(":memory:")
+    by_steps = sqlite_db.Database(":memory:")
     for step in steps:
-        by_steps.execute(step)
+        by_steps.run(step)
     query = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
-    assert at_once.execute(query).fetchall() == by_steps.execute(query).fetchall()
+    assert at_once.all(query) == by_steps.all(query)
     assert at_once.pragma("user_version") == len(steps)
     sqlite_store.migrate(at_once, "here")
 
@@ -373,7 +373,9 @@ def test_the_tables_say_what_the_spec_says(tmp_path):
     assert facts == {"compaction_after_message_id": rows[3][0], "compaction_summary": "so far"}
     key = "agent:main:cli:direct:user"
     assert db.execute("SELECT session_key, active_session_id FROM session_index").fetchall() == [(key, "s1")]
-    assert db.execute("SELECT status, title, message_count, boundary FROM sessions").fetchall() == [("active", "u1", 3, 5)]
+    assert db.execute("SELECT status, title, message_count, boundary FROM sessions").fetchall() == [
+        ("active", "u1", 3, 5)
+    ]
     db.close()  # two SQLite libraries must not have one file open at the same time
     run(undo())
     db = sqlite3.connect(tmp_path / "s.db")

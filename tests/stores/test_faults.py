@@ -165,7 +165,10 @@ def test_after_a_power_cut_everything_acknowledged_is_there(kind, tmp_path):
     cuts = []
     with mounted(tmp_path / "disk", "-o", "loop", str(image)) as place:
         writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, URLS[kind].format(place / "data")], cwd=ROOT, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", WRITER, URLS[kind].format(place / "data")],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         acknowledged = 0
         for n in range(5):

@@ -9,12 +9,23 @@ Lone surrogates are written as \\u escapes, so that a file is always valid UTF-8
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
-from ..core.entries import ENTRY_MAX_BYTES, FORMAT_VERSION, NESTING_MAX, Entry, Opened
+from ..core.entries import (
+    ENTRY_MAX_BYTES,
+    FORMAT_VERSION,
+    NESTING_MAX,
+    Assistant,
+    Entry,
+    Foreign,
+    Opened,
+    Received,
+    ToolResult,
+    User,
+)
 from ..errors import StoreError, UsageError
 
 _encoder = msgspec.json.Encoder()
@@ -48,10 +59,10 @@ def encode(entry: Entry) -> bytes:
 
 def _may_nest(entry: Entry) -> bool:
     """Most entries hold nothing but text, and those need no look inside."""
-    content = getattr(entry, "content", entry)
-    if isinstance(content, list):
-        return any(block.get("type") != "text" for block in content)
-    return not isinstance(content, str)
+    if isinstance(entry, User | Assistant | ToolResult | Received):
+        content = entry.content
+        return isinstance(content, list) and any(block.get("type") != "text" for block in content)
+    return isinstance(entry, Foreign)
 
 
 def encode_plain(value: Struct) -> bytes:
@@ -68,15 +79,14 @@ def _too_deep() -> UsageError:
 
 def depth(value: Any) -> int:
     """Nesting of plain JSON values, without recursion."""
-    deepest, todo = 0, [(value, 1)]
-    while todo:
+    deepest = 0
+    todo: list[tuple[Any, int]] = [(value, 1)]
+    while todo and deepest <= NESTING_MAX:
         item, level = todo.pop()
-        children = item.values() if isinstance(item, dict) else item if isinstance(item, list | tuple) else None
-        if children is not None:
+        if isinstance(item, dict | list):
             deepest = max(deepest, level)
-            if deepest > NESTING_MAX:
-                break
-            todo.extend((child, level + 1) for child in children)
+            inside = cast("dict[str, Any] | list[Any]", item)
+            todo.extend((child, level + 1) for child in (inside.values() if isinstance(inside, dict) else inside))
     return deepest
 
 

@@ -277,9 +277,7 @@ def _undone_compactions(transcript: Transcript, view: View) -> list[int]:
     folded = {entry.seq for entry in transcript if isinstance(entry, Compaction)}
     newest = view.compaction.seq if view.compaction else 0
     return [
-        entry.seq
-        for entry in transcript
-        if isinstance(entry, Undo) and entry.target in folded and entry.seq > newest
+        entry.seq for entry in transcript if isinstance(entry, Undo) and entry.target in folded and entry.seq > newest
     ]
 
 
@@ -321,9 +319,7 @@ def explain(transcript: Transcript) -> list[Coverage]:
     return [_coverage(entry, on_path(entry.seq, path), shown, pins, stack) for entry in transcript]
 
 
-def _coverage(
-    entry: Entry, live: bool, shown: set[int], pins: set[int], stack: Sequence[Compaction]
-) -> Coverage:
+def _coverage(entry: Entry, live: bool, shown: set[int], pins: set[int], stack: Sequence[Compaction]) -> Coverage:
     kind = str(entry.__struct_config__.tag)
     if not live:
         return Coverage(entry.seq, kind, "rewound")
@@ -368,7 +364,10 @@ def ask(
     if focus:
         lines.append(f"The user asks to pay special attention to: {clean(focus)}")
     if previous:
-        lines += ["What is not carried over from the summary so far is lost. The summary so far:", fence(clean(previous))]
+        lines += [
+            "What is not carried over from the summary so far is lost. The summary so far:",
+            fence(clean(previous)),
+        ]
     lines += ["The record:", fence(record(fold, view))]
     return Ask(ASK_SYSTEM, "\n".join(lines))
 

@@ -19,7 +19,7 @@ No request is sent twice, at most one compaction is asked for, and none that cou
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ContextOverflow
@@ -66,7 +66,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Characters of a tool result shown after a shortening; 0: 30 % of the window, at most 50,000."""
     summary_tokens: int = 0
     """Room a summary may take; 0: 20 % of the window."""
-    waiting: frozenset[str] = field(default_factory=frozenset)
+    waiting: frozenset[str] = frozenset()
 
     def result_limit(self) -> int:
         share = int(self.window * CHARS_PER_TOKEN * RESULT_SHARE)
@@ -206,9 +206,7 @@ def entry_size(limits: Limits) -> compaction.Size:
 
 
 def _due(transcript: Transcript, limits: Limits, size: int) -> Trigger | None:
-    return compaction.due(
-        transcript, limits.triggers, tokens_now=size, window=limits.window, size=entry_size(limits)
-    )
+    return compaction.due(transcript, limits.triggers, tokens_now=size, window=limits.window, size=entry_size(limits))
 
 
 def worthwhile(transcript: Transcript, limits: Limits, size: int) -> Plan | None:
@@ -230,16 +228,13 @@ def added_messages(inject: str) -> int:
 def floor(plan: Plan, limits: Limits) -> int:
     """The least that would be sent after this plan: system, tools, pins, tail, and next to no summary."""
     least = Compaction(seq=plan.kept[-1].seq + 1, summary="-", first_kept=plan.first_kept, covers=plan.covers)
-    pins = [entry for entry in plan.view.pins]
-    shown = history.build([*pins, *plan.kept, least], system=limits.system, inject=limits.inject)
+    shown = history.build([*plan.view.pins, *plan.kept, least], system=limits.system, inject=limits.inject)
     return of_history(shown, limits)
 
 
 def _on_overflow(transcript: Transcript, limits: Limits) -> Plan | None:
     view = history.survey(transcript)
-    if not compaction.may_compact(
-        transcript, view, window=limits.window, size=entry_size(limits), asked=True
-    ):
+    if not compaction.may_compact(transcript, view, window=limits.window, size=entry_size(limits), asked=True):
         return None
     size = of_history(history.build(transcript, system=limits.system, inject=limits.inject), limits)
     if plan := worthwhile(transcript, limits, size):

@@ -74,7 +74,9 @@ def resolve(inbound: Inbound, *, agent: str = "main", dm_scope: str = "per-accou
         return _direct_key(agent, channel, inbound.account or None, peer, thread, dm_scope)
     peer = _need(inbound.chat_id, "chat_id")
     return _checked(
-        SessionKey(agent=agent, channel=channel, account=inbound.account or None, kind="group", peer=peer, thread=thread)
+        SessionKey(
+            agent=agent, channel=channel, account=inbound.account or None, kind="group", peer=peer, thread=thread
+        )
     )
 
 
@@ -105,9 +107,7 @@ def _direct_key(
             channel, account, peer = "any", None, "main"
         case _:
             pass
-    return _checked(
-        SessionKey(agent=agent, channel=channel, account=account, kind="direct", peer=peer, thread=thread)
-    )
+    return _checked(SessionKey(agent=agent, channel=channel, account=account, kind="direct", peer=peer, thread=thread))
 
 
 def _need(value: str | None, name: str) -> str:

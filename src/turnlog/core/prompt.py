@@ -46,7 +46,9 @@ def assemble(
     )
 
 
-def of_transcript(transcript: Transcript, *, system: str = "", inject: str = "user", tools: Sequence[Tool] = ()) -> Prompt:
+def of_transcript(
+    transcript: Transcript, *, system: str = "", inject: str = "user", tools: Sequence[Tool] = ()
+) -> Prompt:
     return assemble(build(transcript, system=system, inject=inject), tools=tools)
 
 

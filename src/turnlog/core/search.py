@@ -21,7 +21,10 @@ QUERY_MAX_CHARS = 1_000
 TEXT_MAX_CHARS = 1_000_000
 """Of one entry, what is searched. Longer ones are dumps; they stay readable, whole, where they are."""
 
-_CJK = "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3100-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_CJK = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3100-\u318f\u31a0-\u31bf\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
 _TOKEN = re.compile(f"[{_CJK}]|[^\\W_{_CJK}]+")
 _WORD = re.compile(r'"([^"]*)"|(\S+)')
 

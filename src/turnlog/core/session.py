@@ -306,7 +306,7 @@ class _Fold:
         self.messages = row.message_count if row else 0
         self.turns = row.turn_count if row else 0
         self.tokens = row.token_estimate if row else 0
-        self.role = row.last_role if row else ""
+        self.role: LastRole = row.last_role if row else ""
         self.first_message = row.first_message if row else 0
         self.title = row.title if row else ""
         self.title_by = row.title_by if row else ""
@@ -490,4 +490,3 @@ def _joins(text: str, at: int) -> bool:
     while at - flags > 0 and "\U0001f1e6" <= text[at - 1 - flags] <= "\U0001f1ff":
         flags += 1
     return flags % 2 == 1 and "\U0001f1e6" <= char <= "\U0001f1ff"
-

@@ -4,7 +4,7 @@ A store keeps transcripts and nothing else: it gives seqs, makes appends durable
 mean is in `core`. `turnlog.testing.StoreContract` is the suite that each store passes, unchanged.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -120,8 +120,8 @@ def parse_url(url: str) -> tuple[str, str, dict[str, str]]:
             f"{url[:200]!r} is not a store URL", hint="Use sqlite:PATH, jsonl:PATH, postgresql://… or memory:."
         )
     path, _, query = rest.partition("?")
-    options = dict(part.partition("=")[::2] for part in query.split("&") if part)
-    return scheme, path, options
+    pairs = (part.partition("=") for part in query.split("&") if part)
+    return scheme, path, {name: value for name, _, value in pairs}
 
 
 @asynccontextmanager
@@ -132,7 +132,7 @@ async def open_store(
     inject: str = "user",
     clock: Clock | None = None,
     on_notice: Callable[[Notice], None] | None = None,
-) -> AsyncIterator[Store]:
+) -> AsyncGenerator[Store]:
     """Opens the store, and creates it where there is nothing yet.
 
     `inject`: where summaries are shown; the SQLite store gives a compaction's row the role that goes with it.
@@ -158,7 +158,9 @@ async def _connect(
 ) -> Store:
     known = {"jsonl": {"dialect", "layout"}}.get(scheme, set[str]())
     if unknown := sorted(set(options) - known):
-        raise UsageError(f"unknown option {unknown[0]!r} in the store URL", hint=f"Known: {', '.join(known) or 'none'}.")
+        raise UsageError(
+            f"unknown option {unknown[0]!r} in the store URL", hint=f"Known: {', '.join(known) or 'none'}."
+        )
     if scheme != "memory" and not path:
         raise UsageError(f"{scheme}: needs a path", hint=f"Write {scheme}:PATH.")
     match scheme:

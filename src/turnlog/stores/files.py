@@ -7,7 +7,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,7 @@ _HINTS = {
 
 
 @contextmanager
-def disk_errors(what: str) -> Iterator[None]:
+def disk_errors(what: str) -> Generator[None]:
     """OSError → StoreUnavailable, with a hint that says what to do."""
     try:
         yield

@@ -45,7 +45,9 @@ FLUSH_AFTER_S = 0.5
 
 
 class JsonlStore:
-    def __init__(self, root: Path, durability: str, clock: Clock | None, on_notice: Callable[[Notice], None] | None):
+    def __init__(
+        self, root: Path, durability: str, clock: Clock | None, on_notice: Callable[[Notice], None] | None
+    ) -> None:
         self._root = root
         self._clock = clock or now_ms
         self._durable = durability == "full"
@@ -82,12 +84,15 @@ class JsonlStore:
         make_dir(self._root)
         _check_ours(self._root, durable=self._durable)
         self.ledger.open()
-        agents = self._root / "agents"
-        make_dir(agents)
-        for entry in sorted(listing(agents), key=lambda item: item.name):
-            if keys.AGENT_ID.match(entry.name) and entry.is_dir(follow_symlinks=False):
-                if os.path.isdir(os.path.join(entry.path, "sessions")):
-                    self._shelf(entry.name)
+        make_dir(self._root / "agents")
+        self._load_shelves()
+
+    def _load_shelves(self) -> None:
+        """Those of agents that others added meanwhile included."""
+        for entry in listing(self._root / "agents"):
+            new = entry.name not in self._shelves and keys.AGENT_ID.match(entry.name)
+            if new and entry.is_dir(follow_symlinks=False) and os.path.isdir(os.path.join(entry.path, "sessions")):
+                self._shelf(entry.name)
 
     def _notice(self, notice: Notice) -> None:
         log.warning("%s (%s)", notice.what, notice.where)
@@ -104,15 +109,14 @@ class JsonlStore:
         return self._shelves[agent]
 
     def _home(self, session_id: str) -> Shelf | None:
-        """The shelf that has this session; files of agents that others added meanwhile included."""
+        """The shelf that has this session."""
         for shelf in self._shelves.values():
             if session_id in shelf.rows or shelf.path_of(session_id).exists():
                 return shelf
-        for entry in listing(self._root / "agents"):
-            if entry.name not in self._shelves and keys.AGENT_ID.match(entry.name):
-                if os.path.exists(os.path.join(entry.path, "sessions", f"{session_id}.jsonl")):
-                    return self._shelf(entry.name)
-        return None
+        before = set(self._shelves)
+        self._load_shelves()
+        new = (shelf for agent, shelf in self._shelves.items() if agent not in before)
+        return next((shelf for shelf in new if session_id in shelf.rows), None)
 
     def _file(self, session_id: str) -> SessionFile:
         """The open file of a session that exists, warm if it can be."""
@@ -204,7 +208,9 @@ class JsonlStore:
         row = self._row_after(file, bodies, entries)
         if file.torn:
             self._notice(
-                Notice(what=f"{len(file.torn)} bytes of a torn append dropped", where=str(file.path), session_id=file.id)
+                Notice(
+                    what=f"{len(file.torn)} bytes of a torn append dropped", where=str(file.path), session_id=file.id
+                )
             )
         shelf = self._shelves[file.agent]
         shelf.announce(file.id)
@@ -297,10 +303,7 @@ class JsonlStore:
         return page_of(query, rows)
 
     def _settled(self, agent: str | None) -> list[Shelf]:
-        for entry in listing(self._root / "agents"):
-            if entry.name not in self._shelves and keys.AGENT_ID.match(entry.name):
-                if os.path.isdir(os.path.join(entry.path, "sessions")):
-                    self._shelf(entry.name)
+        self._load_shelves()
         shelves = [self._shelves[agent]] if agent in self._shelves else [] if agent else list(self._shelves.values())
         for shelf in shelves:
             shelf.settle()
@@ -444,10 +447,14 @@ def _check_ours(root: Path, *, durable: bool) -> None:
                 f"{root} holds other things ({min(others)!r} for one) and is not a Turnlog store",
                 hint="Choose an empty or a new directory.",
             ) from None
-        replace_file(marker, msgspec.json.encode({"turnlog": LAYOUT_VERSION, "store": "jsonl"}) + b"\n", durable=durable)
+        replace_file(
+            marker, msgspec.json.encode({"turnlog": LAYOUT_VERSION, "store": "jsonl"}) + b"\n", durable=durable
+        )
         return
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{marker} is not readable: {error}", hint="Restore it, or remove it to have it made anew.") from error
+        raise UsageError(
+            f"{marker} is not readable: {error}", hint="Restore it, or remove it to have it made anew."
+        ) from error
     if not isinstance(version, int) or version > LAYOUT_VERSION:
         raise StoreError(
             f"{root} was made by a newer Turnlog (layout {version}; this one knows {LAYOUT_VERSION})",

@@ -16,7 +16,7 @@ from ..codecs import native
 from ..core.entries import Entry, Opened
 from ..core.session import Session, describe, needs_whole_log
 from ..errors import Corrupt, NotFound
-from .files import lock, open_private, read_at, unlock, unavailable, write_all
+from .files import lock, open_private, read_at, unavailable, unlock, write_all
 
 CHUNK = 1 << 20
 PROBE = 4096

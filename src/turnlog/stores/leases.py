@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -62,7 +62,7 @@ class FileLeases:
         self._queues: dict[str, asyncio.Lock] = {}
 
     @asynccontextmanager
-    async def take(self, session_id: str, wait_s: float | None) -> AsyncIterator[FileLease]:
+    async def take(self, session_id: str, wait_s: float | None) -> AsyncGenerator[FileLease]:
         deadline = None if wait_s is None else time.monotonic() + wait_s
         queue = self._queues.setdefault(session_id, asyncio.Lock())
         async with _within(queue, deadline, session_id, self._path(session_id)):
@@ -119,9 +119,7 @@ class FileLeases:
 
 
 @asynccontextmanager
-async def _within(
-    queue: asyncio.Lock, deadline: float | None, session_id: str, path: Path
-) -> AsyncIterator[None]:
+async def _within(queue: asyncio.Lock, deadline: float | None, session_id: str, path: Path) -> AsyncGenerator[None]:
     try:
         async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
             await queue.acquire()
@@ -147,7 +145,8 @@ def _holder() -> bytes:
 def busy(session_id: str, path: Path) -> Busy:
     try:
         told = msgspec.json.decode(path.read_bytes())
-        who = f"process {told['pid']} on {told['host']}, since {time.strftime('%H:%M:%S', time.gmtime(told['since']))} UTC"
+        since = time.strftime("%H:%M:%S", time.gmtime(told["since"]))
+        who = f"process {told['pid']} on {told['host']}, since {since} UTC"
     except (OSError, ValueError, KeyError, TypeError):
         who = "another process"
     return Busy(f"a turn is running in session {session_id} ({who})", holder=who)

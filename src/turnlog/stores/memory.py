@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -81,7 +81,7 @@ class MemoryStore:
         self._watchers.wake(session_id)
 
     @asynccontextmanager
-    async def lease(self, session_id: str, *, wait_s: float | None = None) -> AsyncIterator[Lease]:
+    async def lease(self, session_id: str, *, wait_s: float | None = None) -> AsyncGenerator[Lease]:
         keys.check_session_id(session_id)
         turn = self._turns.setdefault(session_id, asyncio.Lock())
         try:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import apsw
 import msgspec
 
 from . import Clock, Fact
+from .sqlite_db import Database
 from .sqlite_writer import Writer
 
 PURGE_EVERY = 1_000
@@ -13,7 +13,7 @@ PURGE_EVERY = 1_000
 
 
 class SqliteLedger:
-    def __init__(self, writer: Writer, reader: apsw.Connection, clock: Clock) -> None:
+    def __init__(self, writer: Writer, reader: Database, clock: Clock) -> None:
         self._writer = writer
         self._reader = reader
         self._clock = clock
@@ -25,7 +25,7 @@ class SqliteLedger:
     async def put_if_absent(self, space: str, key: str, value: Any, *, ttl_s: float | None = None) -> Any:
         now = self._clock()
 
-        def change(db: apsw.Connection) -> Any:
+        def change(db: Database) -> Any:
             there = _get(db, space, key, now)
             if there is None:
                 _put(db, space, key, value, now, ttl_s)
@@ -36,7 +36,7 @@ class SqliteLedger:
     async def cas(self, space: str, key: str, old: Any, new: Any, *, ttl_s: float | None = None) -> bool:
         now = self._clock()
 
-        def change(db: apsw.Connection) -> bool:
+        def change(db: Database) -> bool:
             if _get(db, space, key, now) != old:
                 return False
             _put(db, space, key, new, now, ttl_s)
@@ -45,19 +45,19 @@ class SqliteLedger:
         return await self._change(change, now)
 
     async def list(self, space: str, *, prefix: str = "", limit: int = 1000) -> list[Fact]:
-        rows = self._reader.execute(
+        rows = self._reader.all(
             "SELECT key, value_json FROM ledger WHERE space = ? AND key >= ? AND substr(key, 1, ?) = ?"
             " AND (expires_at IS NULL OR expires_at > ?) ORDER BY key LIMIT ?",
             (space, prefix, len(prefix), prefix, self._clock(), limit),
-        ).fetchall()
+        )
         return [Fact(key, msgspec.json.decode(value)) for key, value in rows]
 
     async def delete(self, space: str, key: str) -> bool:
         now = self._clock()
 
-        def change(db: apsw.Connection) -> bool:
+        def change(db: Database) -> bool:
             there = _get(db, space, key, now) is not None
-            db.execute("DELETE FROM ledger WHERE space = ? AND key = ?", (space, key))
+            db.run("DELETE FROM ledger WHERE space = ? AND key = ?", (space, key))
             return there
 
         return await self._change(change, now)
@@ -65,23 +65,23 @@ class SqliteLedger:
     async def _change(self, change: Any, now: int) -> Any:
         self._changes += 1
         if self._changes % PURGE_EVERY == 0:
-            await self._writer.run(lambda db: db.execute("DELETE FROM ledger WHERE expires_at <= ?", (now,)) and None)
+            await self._writer.run(lambda db: db.run("DELETE FROM ledger WHERE expires_at <= ?", (now,)))
         return await self._writer.run(change)
 
 
-def _get(db: apsw.Connection, space: str, key: str, now: int) -> Any:
-    found = db.execute(
+def _get(db: Database, space: str, key: str, now: int) -> Any:
+    found = db.one(
         "SELECT value_json FROM ledger WHERE space = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)",
         (space, key, now),
-    ).get
+    )
     return None if found is None else msgspec.json.decode(found)
 
 
-def _put(db: apsw.Connection, space: str, key: str, value: Any, now: int, ttl_s: float | None) -> None:
+def _put(db: Database, space: str, key: str, value: Any, now: int, ttl_s: float | None) -> None:
     if value is None:
-        db.execute("DELETE FROM ledger WHERE space = ? AND key = ?", (space, key))
+        db.run("DELETE FROM ledger WHERE space = ? AND key = ?", (space, key))
         return
     expires = None if ttl_s is None else now + int(ttl_s * 1000)
-    db.execute(
+    db.run(
         "INSERT OR REPLACE INTO ledger VALUES (?, ?, ?, ?)", (space, key, msgspec.json.encode(value).decode(), expires)
     )

@@ -14,18 +14,19 @@ from typing import Any, TypeVar
 import apsw
 
 from ..errors import Corrupt, StoreError, StoreUnavailable, TurnlogError, UsageError
+from .sqlite_db import Database
 from .syncing import settled
 
 INLINE_MAX_S = 0.002
 BUSY_TIMEOUT_MS = 30_000
 T = TypeVar("T")
-Change = Callable[[apsw.Connection], Any]
+Change = Callable[[Database], Any]
 Job = list[tuple[Change, "asyncio.Future[Any]"]]
 Outcome = list[tuple[Any, BaseException | None]]
 
 
 class Writer:
-    def __init__(self, db: apsw.Connection) -> None:
+    def __init__(self, db: Database) -> None:
         self._db = db
         self._waiting: Job = []
         self._busy = False
@@ -34,7 +35,7 @@ class Writer:
         self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, Job] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    async def run(self, change: Callable[[apsw.Connection], T], *, aside: bool = False) -> T:
+    async def run(self, change: Callable[[Database], T], *, aside: bool = False) -> T:
         """Runs the change in a transaction; durable when it returns. `aside`: long work, never on the loop.
 
         A change checks first and writes then: if it raises one of our errors, it must not have written yet.
@@ -61,7 +62,7 @@ class Writer:
         if len(job) == 1 and self._cost_s < INLINE_MAX_S:
             start = time.perf_counter()
             try:
-                self._db.set_busy_timeout(0)
+                self._db.wait_when_busy(0)
                 outcome = self._transact(job)
             except apsw.BusyError:
                 outcome = None
@@ -83,10 +84,10 @@ class Writer:
             loop, job = item
             start = time.perf_counter()
             try:
-                self._db.set_busy_timeout(BUSY_TIMEOUT_MS)
+                self._db.wait_when_busy(BUSY_TIMEOUT_MS)
                 outcome = self._transact(job)
             except BaseException as error:
-                outcome = [(None, mapped(error))] * len(job)
+                outcome: Outcome = [(None, mapped(error))] * len(job)
             spent = (time.perf_counter() - start) / len(job)
             try:
                 loop.call_soon_threadsafe(self._done, loop, job, outcome, spent)
@@ -104,16 +105,16 @@ class Writer:
         """One transaction for all. Raises BusyError only if it could not begin."""
         db = self._db
         outcome: Outcome = []
-        db.execute("BEGIN IMMEDIATE")
+        db.run("BEGIN IMMEDIATE")
         try:
             for change, _ in job:
                 try:
                     outcome.append((change(db), None))
                 except TurnlogError as error:
                     outcome.append((None, error))
-            db.execute("COMMIT")
+            db.run("COMMIT")
         except BaseException as error:
-            if not db.get_autocommit():
+            if db.in_transaction:
                 _roll_back(db)
             return [(None, mapped(error))] * len(job)
         return outcome
@@ -125,9 +126,9 @@ class Writer:
             self._thread = None
 
 
-def _roll_back(db: apsw.Connection) -> None:
+def _roll_back(db: Database) -> None:
     try:
-        db.execute("ROLLBACK")
+        db.run("ROLLBACK")
     except apsw.Error:
         # SQLite has rolled back by itself after errors such as a full disk.
         return

@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 INLINE_MAX_S = 0.002
 """A disk slower than this never blocks the loop."""
@@ -100,7 +101,7 @@ def _finish(job: Job, outcome: list[OSError | None]) -> None:
             done.set_exception(error)
 
 
-async def settled(done: "asyncio.Future[None]") -> None:
+async def settled(done: "asyncio.Future[Any]") -> None:
     """Waits to the end even if cancelled, so that nobody acts on a write whose fate is open."""
     try:
         await asyncio.shield(done)

@@ -1,189 +1,18 @@
-"""Tools for testing what is built on Turnlog, and for testing stores: shipped, documented in docs/extending.md.
-
-    class TestMyStore(StoreContract):
-        def open(self, place, **options):
-            return my_store(place, **options)      # an async context manager that gives a Store
-
-Nothing here imports pytest; the contract's tests are plain methods that any runner can collect.
-"""
+"""What every store promises, as tests. One suite, many stores: a difference between two of them is a bug in one."""
 
 import asyncio
 import functools
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, convert
-
-from .core import history
-from .core.entries import Assistant, Entry, Opened, Usage
-from .core.prompt import Prompt
-from .core.query import Query
-from .errors import Busy, Conflict, ContextOverflow, NotFound, ProviderRefused, UsageError
-from .providers import Delta
-from .stores import Store
-
-
-class InvalidMessages(AssertionError):
-    """A provider would refuse these messages."""
-
-
-def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Raises InvalidMessages unless every provider would accept these messages (Anthropic shape)."""
-    if not messages:
-        raise InvalidMessages("there is no message")
-    try:
-        json.dumps(messages, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, TypeError, ValueError) as error:
-        raise InvalidMessages(f"not sendable as JSON: {error}") from error
-    seen: set[str] = set()
-    owed: list[str] = []
-    for index, message in enumerate(messages):
-        role = message.get("role")
-        expected = "user" if index % 2 == 0 else "assistant"
-        if role != expected:
-            raise InvalidMessages(f"message {index} is {role!r}, not {expected!r}")
-        blocks = _blocks(message, index)
-        results = [block for block in blocks if block.get("type") == "tool_result"]
-        _check_results(index, results, owed)
-        if results and any(block.get("type") != "tool_result" for block in blocks[: len(results)]):
-            raise InvalidMessages(f"message {index}: tool results must come first")
-        owed = _calls(index, blocks, seen)
-        if owed and role != "assistant":
-            raise InvalidMessages(f"message {index}: a user message calls a tool")
-    if owed:
-        raise InvalidMessages(f"the last message calls {owed[0]!r} and no result follows")
-
-
-def _blocks(message: Mapping[str, Any], index: int) -> list[Mapping[str, Any]]:
-    content = message.get("content")
-    blocks: list[Mapping[str, Any]]
-    if isinstance(content, str):
-        blocks = [{"type": "text", "text": content}]
-    elif isinstance(content, list) and content:
-        blocks = content
-    else:
-        raise InvalidMessages(f"message {index} has no content")
-    for block in blocks:
-        _check_block(block, index)
-    return blocks
-
-
-def _check_block(block: Mapping[str, Any], index: int) -> None:
-    match block.get("type"):
-        case "text" if not str(block.get("text") or "").strip():
-            raise InvalidMessages(f"message {index} has a blank text block")
-        case "tool_result" if isinstance(block.get("content"), list):
-            for inner in block["content"]:
-                _check_block(inner, index)
-        case "tool_use" if not isinstance(block.get("input"), dict) or not block.get("name"):
-            raise InvalidMessages(f"message {index}: a call needs a name and an object as input")
-        case None:
-            raise InvalidMessages(f"message {index} has a block without a type")
-        case _:
-            pass
-
-
-def _check_results(index: int, results: Sequence[Mapping[str, Any]], owed: Sequence[str]) -> None:
-    ids = [str(block.get("tool_use_id")) for block in results]
-    if sorted(ids) != sorted(owed):
-        raise InvalidMessages(f"message {index} answers calls {ids}, but {list(owed)} were made right before")
-
-
-def _calls(index: int, blocks: Sequence[Mapping[str, Any]], seen: set[str]) -> list[str]:
-    ids = [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
-    for call_id in ids:
-        if call_id in seen or call_id in ("None", ""):
-            raise InvalidMessages(f"message {index}: call id {call_id!r} is missing or used twice")
-        seen.add(call_id)
-    return ids
-
-
-class FixedClock:
-    """Unix milliseconds that only move when told to."""
-
-    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self.now_ms = now_ms
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-    def advance(self, *, ms: int = 0, s: float = 0, minutes: float = 0, hours: float = 0) -> None:
-        self.now_ms += int(ms + s * 1000 + minutes * 60_000 + hours * 3_600_000)
-
-
-class Reply(Struct, frozen=True, kw_only=True):
-    """One line of a script: a text, tool calls, or an error."""
-
-    text: str = ""
-    tool_calls: tuple[dict[str, Any], ...] = ()
-    error: dict[str, Any] | None = None
-    deltas: tuple[str, ...] = ()
-    usage: Usage | None = None
-    delay_ms: int = 0
-
-
-class ScriptedProvider:
-    """Answers from a script, in order; past its end it says "ok". Keeps every prompt, and checks each of them."""
-
-    def __init__(
-        self, replies: Sequence[Reply | Mapping[str, Any]] = (), *, summaries: Sequence[Reply | Mapping[str, Any]] = ()
-    ) -> None:
-        self._replies = [convert(reply, Reply) if isinstance(reply, Mapping) else reply for reply in replies]
-        self._summaries = [convert(reply, Reply) if isinstance(reply, Mapping) else reply for reply in summaries]
-        self.prompts: list[Prompt] = []
-        self.summary_prompts: list[Prompt] = []
-
-    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta | Assistant]:
-        check_messages(prompt.messages)
-        self.prompts.append(prompt)
-        reply = self._replies.pop(0) if self._replies else Reply(text="ok")
-        await asyncio.sleep(reply.delay_ms / 1000)
-        for piece in reply.deltas:
-            yield Delta(text=piece)
-        _raise_error(reply)
-        text = reply.text or "".join(reply.deltas)
-        if text and not reply.deltas:
-            yield Delta(text=text)
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
-        blocks += [{"type": "tool_use", **call} for call in reply.tool_calls]
-        stop = "tool_use" if reply.tool_calls else "end_turn"
-        yield Assistant(content=blocks, model="scripted", usage=reply.usage, stop=stop)
-
-    async def summarise(self, prompt: Prompt) -> str:
-        self.summary_prompts.append(prompt)
-        reply = self._summaries.pop(0) if self._summaries else Reply(text="ok")
-        await asyncio.sleep(reply.delay_ms / 1000)
-        _raise_error(reply)
-        return reply.text
-
-
-def _raise_error(reply: Reply) -> None:
-    if reply.error is None:
-        return
-    message = str(reply.error.get("message", "refused"))
-    if "too long" in message or "context" in message and "window" in message:
-        raise ContextOverflow(message)
-    raise ProviderRefused(message)
-
-
-def entry(**fields: Any) -> Entry:
-    """An entry from plain values: `entry(type="user", content="hi")`."""
-    return convert(fields, Entry)
-
-
-def said(text: str) -> Entry:
-    return entry(type="user", content=text)
-
-
-def answered(text: str) -> Entry:
-    return entry(type="assistant", content=[{"type": "text", "text": text}], model="m", stop="end_turn")
-
-
-def opened(session_id: str, *, peer: str = "user", agent: str = "main") -> Opened:
-    return Opened(id=session_id, key=f"agent:{agent}:cli:direct:{peer}", agent=agent, channel="cli")
+from ..core import history
+from ..core.query import Query
+from ..core.session import describe
+from ..errors import Busy, Conflict, NotFound, UsageError
+from ..stores import Store
+from . import FixedClock, answered, check_messages, entry, opened, raises, said
 
 
 def _sync(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -331,7 +160,18 @@ class StoreContract:
 
     @_sync
     async def test_any_text_comes_back_as_it_was(self, place: Path) -> None:
-        texts = ["", " ", "\x00", "a\x00b", "\ud800", "x\udfffy", "\U0001f600", "中文\n\r\t\"\\", "\u2028\u2029", "e\u0301"]
+        texts = [
+            "",
+            " ",
+            "\x00",
+            "a\x00b",
+            "\ud800",
+            "x\udfffy",
+            "\U0001f600",
+            '中文\n\r\t"\\',
+            "\u2028\u2029",
+            "e\u0301",
+        ]
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
             async with store.lease("s1") as lease:
@@ -371,8 +211,6 @@ class StoreContract:
 
     @_sync
     async def test_the_row_is_the_fold_of_the_entries(self, place: Path) -> None:
-        from .core.session import describe
-
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
             await self._talk(store, "s1", 4)
@@ -569,7 +407,9 @@ class StoreContract:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
             for n in range(20):
-                task = asyncio.create_task(store.append("s1", [entry(type="title", title=f"{n}-{m}") for m in range(3)]))
+                task = asyncio.create_task(
+                    store.append("s1", [entry(type="title", title=f"{n}-{m}") for m in range(3)])
+                )
                 await asyncio.sleep(0)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -638,16 +478,6 @@ class StoreContract:
                 call = {"type": "tool_use", "id": "c1", "name": "read_file", "input": {"path": "x"}}
                 await store.append("s1", [said("go"), entry(type="assistant", content=[call])], lease=lease)
             check_messages(history.build(await store.read("s1")).messages)
-
-
-async def raises(kind: type[Exception], doing: Awaitable[Any]) -> Any:
-    """The error that `doing` raises; fails if it raises another, or none."""
-    try:
-        await doing
-    except kind as error:
-        assert getattr(error, "hint", "x"), f"{kind.__name__} has no hint"
-        return error
-    raise AssertionError(f"{kind.__name__} was not raised")
 
 
 async def _enter(manager: AbstractAsyncContextManager[Any]) -> None:

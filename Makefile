@@ -1,0 +1,58 @@
+# Everything sets itself up: a virtual environment in .venv, packages pinned by hash. Needs Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+ifdef UV
+  MAKE_VENV := $(UV) venv --quiet --python $(PYTHON) $(VENV)
+  INSTALL := $(UV) pip install --quiet --python $(BIN)/python
+else
+  MAKE_VENV := $(PYTHON) -m venv $(VENV)
+  INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+endif
+
+.PHONY: help run test check bench torture coverage format clean
+
+help: ## what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.run: requirements/run.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Turnlog needs Python 3.11 or newer; set PYTHON=…")'
+	@test -x $(BIN)/python || $(MAKE_VENV)
+	@$(INSTALL) --require-hashes -r requirements/run.txt
+	@$(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run requirements/test.txt requirements/ranks.txt
+	@$(INSTALL) --require-hashes -r requirements/test.txt
+	@$(INSTALL) --require-hashes --no-deps -r requirements/ranks.txt
+	@touch $@
+
+run: $(VENV)/.run ## a conversation that is stored, killed, resumed and printed
+	@$(BIN)/python examples/quickstart.py
+
+test: $(VENV)/.test ## everything, with real processes, disks and crashes
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+check: $(VENV)/.test ## lint, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+
+coverage: $(VENV)/.test ## the core must be covered to the last branch
+	@$(BIN)/python -m pytest -q tests/core --cov=turnlog.core --cov=turnlog.codecs --cov-branch \
+		--cov-report=term-missing:skip-covered --cov-fail-under=100
+
+torture: $(VENV)/.test ## the long form of the crash and property tests (CRASHES=3000)
+	@TURNLOG_CRASHES=$(or $(CRASHES),3000) TURNLOG_EXAMPLES=5000 \
+		$(BIN)/python -m pytest -n 2 tests/stores/test_crash.py tests/core/test_properties.py $(ARGS)
+
+bench: $(VENV)/.run ## beside its peers, same work, one run (needs a few minutes; ARGS=--quick for one)
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+format: $(VENV)/.test
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format --quiet .
+
+clean:
+	rm -rf $(VENV) benchmarks/.venv benchmarks/.node .hypothesis .ruff_cache .pytest_cache
