@@ -163,9 +163,8 @@ def run(url, rounds, seed):
             first = asyncio.run(check(url, acknowledged))
         except AssertionError as error:
             raise SystemExit(f"round {n} of seed {seed}: {error}") from error
-    print(
-        f"{rounds} crashes, {len(acknowledged)} acknowledged entries, {first} turns begun: nothing lost, nothing doubled"
-    )
+    counts = f"{rounds} crashes, {len(acknowledged)} acknowledged entries, {first} turns begun"
+    print(f"{counts}: nothing lost, nothing doubled")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import turnlog
-from turnlog.testing import opened
+from turnlog.testing import opened, raises
 
 ROOT = Path(__file__).parents[2]
 CRASHES = int(os.environ.get("TURNLOG_CRASHES", "200"))
@@ -128,19 +128,16 @@ def test_a_lease_ends_with_its_process(kind, tmp_path):
 
     async def take():
         async with turnlog.open_store(url) as store:
-            try:
-                async with store.lease("s1", wait_s=0.1):
-                    pytest.fail("two had the lease")
-            except turnlog.Busy as busy:
-                assert f"process {holder.pid}" in busy.holder
+            busy = await raises(turnlog.Busy, enter(store, wait_s=0.1))
+            assert f"process {holder.pid}" in busy.holder
             waiting = asyncio.create_task(enter(store))
             await asyncio.sleep(0.05)
             holder.kill()
             async with asyncio.timeout(10):
                 await waiting
 
-    async def enter(store):
-        async with store.lease("s1"):
+    async def enter(store, wait_s=None):
+        async with store.lease("s1", wait_s=wait_s):
             pass
 
     asyncio.run(take())

@@ -1,13 +1,12 @@
 """Full disks, failing syncs, power cuts, read-only places: a clear error, nothing half-written, and it goes on."""
 
 import asyncio
-import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -74,11 +73,9 @@ def test_a_full_disk_refuses_clearly_and_the_session_goes_on_when_there_is_space
 
 def fill(path):
     with path.open("wb", buffering=0) as file:
-        try:
+        with suppress(OSError):
             while True:
                 file.write(b"x" * 512)
-        except OSError as error:
-            assert error.errno == errno.ENOSPC
 
 
 def test_a_session_that_could_not_be_created_leaves_nothing(tmp_path):

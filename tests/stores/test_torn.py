@@ -69,7 +69,7 @@ def test_torn_at_every_byte(tmp_path):
 
 def test_a_torn_tail_is_left_alone_by_readers(tmp_path):
     path = tmp_path / "agents/main/sessions/s1.jsonl"
-    ends, entries = asyncio.run(write_appends(f"jsonl:{tmp_path}", path))
+    _, entries = asyncio.run(write_appends(f"jsonl:{tmp_path}", path))
     path.write_bytes(path.read_bytes()[:-3])
     size = path.stat().st_size
 

@@ -87,12 +87,14 @@ class JsonlStore:
         make_dir(self._root / "agents")
         self._load_shelves()
 
-    def _load_shelves(self) -> None:
-        """Those of agents that others added meanwhile included."""
+    def _load_shelves(self) -> bool:
+        """Those of agents that others added meanwhile included; whether there were any new ones."""
+        before = len(self._shelves)
         for entry in listing(self._root / "agents"):
             new = entry.name not in self._shelves and keys.AGENT_ID.match(entry.name)
             if new and entry.is_dir(follow_symlinks=False) and os.path.isdir(os.path.join(entry.path, "sessions")):
                 self._shelf(entry.name)
+        return len(self._shelves) > before
 
     def _notice(self, notice: Notice) -> None:
         log.warning("%s (%s)", notice.what, notice.where)
@@ -110,13 +112,11 @@ class JsonlStore:
 
     def _home(self, session_id: str) -> Shelf | None:
         """The shelf that has this session."""
-        for shelf in self._shelves.values():
-            if session_id in shelf.rows or shelf.path_of(session_id).exists():
-                return shelf
-        before = set(self._shelves)
-        self._load_shelves()
-        new = (shelf for agent, shelf in self._shelves.items() if agent not in before)
-        return next((shelf for shelf in new if session_id in shelf.rows), None)
+        return self._holder(session_id) or (self._load_shelves() and self._holder(session_id)) or None
+
+    def _holder(self, session_id: str) -> Shelf | None:
+        has = (s for s in self._shelves.values() if session_id in s.rows or s.path_of(session_id).exists())
+        return next(has, None)
 
     def _file(self, session_id: str) -> SessionFile:
         """The open file of a session that exists, warm if it can be."""
