@@ -1,0 +1,115 @@
+"""Settings: later wins, every value has an origin, and nothing misspelt is silently without effect."""
+
+import asyncio
+
+import pytest
+
+import turnlog
+from turnlog import UsageError, settings
+from turnlog.core.compaction import Keep, Trigger
+
+
+def load(tmp_path, toml="", env=None, **flags):
+    (tmp_path / "config.toml").write_text(toml, encoding="utf-8")
+    return settings.load(home=tmp_path, env=env or {}, flags={k.replace("_", ".", 1): v for k, v in flags.items()})
+
+
+def test_later_wins_and_each_value_says_where_it_came_from(tmp_path):
+    toml = '[session]\npreset = "zeroclaw"\n[server]\nport = 1\n[queue]\ncap = 5\n[agents.ops]\nsystem = "Be brief."\n'
+    loaded = load(tmp_path, toml, {"TURNLOG_SERVER_PORT": "2", "TURNLOG_QUEUE_MODE": "collect"}, server_port=3)
+    assert (loaded.server.port, loaded.queue.cap, loaded.queue.mode) == (3, 5, "collect")
+    assert loaded.agents["ops"].system == "Be brief."
+    origins = {row["key"]: row["origin"] for row in settings.explain(loaded)}
+    assert origins["server.port"] == "flag"
+    assert origins["queue.cap"] == "config.toml"
+    assert origins["queue.mode"] == "environment TURNLOG_QUEUE_MODE"
+    assert origins["compaction.inject"] == "preset zeroclaw"
+    assert origins["server.host"] == "default"
+    assert load(tmp_path, toml, compaction_inject="pair").compaction.inject == "pair", "a knob over its preset"
+
+
+@pytest.mark.parametrize(
+    ("toml", "near"),
+    [
+        ("[sesion]\nenabled = true", "session"),
+        ("[session]\nhistory_limt = 3", "session.history_limit"),
+        ('[session]\npreset = "zeroclav"', "zeroclaw"),
+        ("session = 1", "[session]"),
+        ("[session]\nhistory_limit = 'x'", "concepts"),
+        ("[session]\nhistory_limit = 0", "history_limit"),
+        ("[model]\nwindow = 5", "model.window"),
+        ('[session]\nreset = "hourly"', "daily:04:00"),
+        ('[session]\nreset = "daily:24:00"', "daily:04:00"),
+        ('[session]\nreset = "idle:0"', "idle:60"),
+        ('[compaction]\nkeep = "turns:0"', "turns:20"),
+        ('[compaction]\ntriggers = ["tokens"]', "tokens:80000"),
+        ("[agents.Ops]\nsystem = ''", "a-z"),
+        ("[agents.ops]\nsistem = ''", "concepts"),
+        ("not toml at all", "line"),
+    ],
+)
+def test_a_wrong_setting_is_an_error_that_says_what_is_right(tmp_path, toml, near):
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, toml)
+    assert near in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["TURNLOG_SEVER_PORT", "TURNLOG_SERVER_PRT", "TURNLOG_X"])
+def test_an_unknown_variable_is_an_error(tmp_path, name):
+    with pytest.raises(UsageError):
+        load(tmp_path, env={name: "1"})
+    assert load(tmp_path, env={"TURNLOG_REQUEST_LOG": "x", "PATH": "y"}).server.port == 8600
+
+
+def test_a_config_that_is_not_text_is_an_error(tmp_path):
+    (tmp_path / "config.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError):
+        settings.load(home=tmp_path, env={})
+
+
+@pytest.mark.parametrize(
+    ("preset", "keep", "inject", "estimator", "first", "window"),
+    [
+        ("default", Keep("tokens", 20_000), "user", "calibrated", Trigger("window", 16_384), 128_000),
+        ("zeroclaw", Keep("from_last_user"), "assistant", "chars16", Trigger("tokens", 12_000), 128_000),
+        ("sessions", Keep("messages", 24), "system", "chars16", Trigger("messages", 40), 128_000),
+        ("zyhive", Keep("turns", 20), "system", "bytes4", Trigger("tokens", 80_000), 128_000),
+        ("claw0", Keep("fraction", 0.5), "pair", "chars4", Trigger("overflow"), 180_000),
+        ("claw0-keyed", Keep("fraction", 0.5), "pair", "chars4", Trigger("overflow"), 180_000),
+        ("openclaw", Keep("tokens", 20_000), "user", "calibrated", Trigger("window", 20_000), 128_000),
+    ],
+)
+def test_each_preset_is_the_policy_of_its_system(tmp_path, preset, keep, inject, estimator, first, window):
+    limits = settings.limits_of(load(tmp_path, session_preset=preset))
+    assert (limits.keep, limits.inject, limits.estimator) == (keep, inject, estimator)
+    assert (limits.triggers[0], limits.window) == (first, window)
+
+
+def test_history_limit_is_the_message_trigger_and_bounds_what_is_kept(tmp_path):
+    limits = settings.limits_of(load(tmp_path, session_preset="sessions", session_history_limit=10))
+    assert (limits.triggers[0], limits.keep) == (Trigger("messages", 10), Keep("messages", 6))
+    own = settings.limits_of(load(tmp_path, compaction_triggers=["messages:7"], session_history_limit=10))
+    assert own.triggers[0] == Trigger("messages", 7)
+
+
+def test_a_small_window_keeps_a_small_tail(tmp_path):
+    assert settings.limits_of(load(tmp_path), window=8_000).keep == Keep("tokens", 3_200)
+    assert settings.limits_of(load(tmp_path, compaction_keep="tokens:9000"), window=8_000).keep == Keep("tokens", 3_200)
+
+
+def test_reset_is_read_in_minutes():
+    assert settings.parse_reset("off") == ("off", 0)
+    assert settings.parse_reset("idle:60") == ("idle", 60)
+    assert settings.parse_reset("daily:04:30") == ("daily", 270)
+
+
+def test_open_uses_the_store_of_the_settings(tmp_path):
+    async def go():
+        async with turnlog.open(home=tmp_path) as t:
+            row = await t.sessions.open("main:cli:user")
+        assert (tmp_path / "memory/sessions.db").exists()
+        async with turnlog.open(f"jsonl:{tmp_path}/j", home=tmp_path, store_durability="os") as t:
+            assert (await t.sessions.open("main:cli:user")).id != row.id
+            assert t.settings.store.durability == "os"
+
+    asyncio.run(go())
