@@ -21,7 +21,6 @@ NAMES = {
     "bare": "bare interpreter",
     "turnlog_and_store": "Turnlog with a store",
 }
-UNITS = {"us": "µs", "built_us": "µs", "per_s": "/s", "mb": "MB"}
 
 
 @dataclass(frozen=True)

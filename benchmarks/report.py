@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import plot, promises
+from benchmarks import install, plot, promises
 from benchmarks.claims import NAMES, Claim, Figure, Results, Verdict, claims, judge, median_of, rounds_of, short
 from benchmarks.plan import Scale
 
@@ -100,10 +100,11 @@ def versions() -> str:
     return ", ".join(line.replace("==", " ") for line in pins if line and not line.startswith("#"))
 
 
-def conditions(minutes: float) -> str:
+def conditions(results: Results, minutes: float) -> str:
+    pi = f"pi {install.PI_VERSION}" if any(key.endswith("/pi") for key in results) else "pi left out"
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {platform.system()} on {platform.machine()}, {os.cpu_count()} processors, "
-        f"Python {sys.version.split()[0]}, {minutes:.0f} minutes. {versions()}, pi 0.73.1."
+        f"Python {sys.version.split()[0]}, {minutes:.0f} minutes. {versions()}, {pi}."
     )
 
 
@@ -119,7 +120,7 @@ def misses(verdicts: list[Verdict]) -> str:
         return "No reach was measured."
     if not missed:
         return f"All of the {len(judged)} reaches that were measured are met."
-    return f"{len(missed)} of {len(judged)} reaches are missed: " + "; ".join(missed) + "."
+    return f"{len(missed)} of {len(judged)} reaches are missed:\n\n" + "\n".join(f"- {work}" for work in missed)
 
 
 def write(results: Results, failures: dict[str, str], scale: Scale, *, whole: bool, minutes: float) -> str:
@@ -133,7 +134,7 @@ def write(results: Results, failures: dict[str, str], scale: Scale, *, whole: bo
     title = "# Turnlog beside its peers" + ("" if whole else " (partial run)")
     page = [
         title,
-        "Written by `make bench`. " + conditions(minutes),
+        "Written by `make bench`. " + conditions(results, minutes),
         summary,
         table(verdicts, results),
         f"![cost of an append against the size of the session and the number of sessions]({drawing})",

@@ -72,10 +72,9 @@ def test_a_full_disk_refuses_clearly_and_the_session_goes_on_when_there_is_space
 
 
 def fill(path):
-    with path.open("wb", buffering=0) as file:
-        with suppress(OSError):
-            while True:
-                file.write(b"x" * 512)
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 512)
 
 
 def test_a_session_that_could_not_be_created_leaves_nothing(tmp_path):

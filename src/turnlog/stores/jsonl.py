@@ -29,7 +29,7 @@ from .jsonl_index import Kept, Shelf
 from .jsonl_ledger import JsonlLedger
 from .memory import hits_in, page_of
 from .stamping import check_expected, now_ms, stamp, window
-from .syncing import Syncer, settled
+from .syncing import Syncer
 from .watching import Watchers
 
 log = logging.getLogger("turnlog.stores.jsonl")
@@ -232,7 +232,7 @@ class JsonlStore:
     async def _make_durable(self, file: SessionFile, *, new: bool) -> None:
         done = self._syncer.request(file.fd)
         try:
-            await settled(done)
+            await done
             if new:
                 await asyncio.to_thread(sync_dir, file.path.parent)
         except BaseException as error:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..errors import Corrupt
 from . import Clock, Fact, Notice
 from .files import disk_errors, lock, open_private, read_at, replace_file, unlock, write_all
-from .syncing import Syncer, settled
+from .syncing import Syncer
 
 SPARE_LINES = 1_000
 T = TypeVar("T")
@@ -154,9 +154,9 @@ class JsonlLedger:
             if self._syncer is not None:
                 done = self._syncer.request(self._fd)
                 try:
-                    await settled(done)
+                    await done
                 finally:
-                    if done.done() and not done.cancelled() and done.exception():
+                    if done.exception():
                         os.ftruncate(self._fd, self._size)
         except OSError:
             os.ftruncate(self._fd, self._size)

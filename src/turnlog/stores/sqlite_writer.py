@@ -15,14 +15,14 @@ import apsw
 
 from ..errors import Corrupt, StoreError, StoreUnavailable, TurnlogError, UsageError
 from .sqlite_db import Database
-from .syncing import settled
+from .syncing import Outcome
 
 INLINE_MAX_S = 0.002
 BUSY_TIMEOUT_MS = 30_000
 T = TypeVar("T")
 Change = Callable[[Database], Any]
-Job = list[tuple[Change, "asyncio.Future[Any]"]]
-Outcome = list[tuple[Any, BaseException | None]]
+Job = list[tuple[Change, Outcome]]
+Answers = list[tuple[Any, BaseException | None]]
 
 
 class Writer:
@@ -41,13 +41,12 @@ class Writer:
         A change checks first and writes then: if it raises one of our errors, it must not have written yet.
         """
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
+        done = Outcome(loop=loop)
         self._waiting.append((change, done))
         if aside:
             self._cost_s = max(self._cost_s, INLINE_MAX_S)
         self._schedule(loop)
-        await settled(done)
-        return done.result()
+        return await done
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._scheduled and not self._busy:
@@ -63,12 +62,12 @@ class Writer:
             start = time.perf_counter()
             try:
                 self._db.wait_when_busy(0)
-                outcome = self._transact(job)
+                answers = self._transact(job)
             except apsw.BusyError:
-                outcome = None
-            if outcome is not None:
+                answers = None
+            if answers is not None:
                 self._learn(time.perf_counter() - start)
-                _finish(job, outcome)
+                _finish(job, answers)
                 return
         self._busy = True
         if self._thread is None:
@@ -85,39 +84,39 @@ class Writer:
             start = time.perf_counter()
             try:
                 self._db.wait_when_busy(BUSY_TIMEOUT_MS)
-                outcome = self._transact(job)
+                answers = self._transact(job)
             except BaseException as error:
-                outcome: Outcome = [(None, mapped(error))] * len(job)
+                answers: Answers = [(None, mapped(error))] * len(job)
             spent = (time.perf_counter() - start) / len(job)
             try:
-                loop.call_soon_threadsafe(self._done, loop, job, outcome, spent)
+                loop.call_soon_threadsafe(self._done, loop, job, answers, spent)
             except RuntimeError:  # the loop was closed under us; nobody waits any more
                 return
 
-    def _done(self, loop: asyncio.AbstractEventLoop, job: Job, outcome: Outcome, spent_s: float) -> None:
+    def _done(self, loop: asyncio.AbstractEventLoop, job: Job, answers: Answers, spent_s: float) -> None:
         self._busy = False
         self._learn(spent_s)
-        _finish(job, outcome)
+        _finish(job, answers)
         if self._waiting:
             self._schedule(loop)
 
-    def _transact(self, job: Job) -> Outcome:
+    def _transact(self, job: Job) -> Answers:
         """One transaction for all. Raises BusyError only if it could not begin."""
         db = self._db
-        outcome: Outcome = []
+        answers: Answers = []
         db.run("BEGIN IMMEDIATE")
         try:
             for change, _ in job:
                 try:
-                    outcome.append((change(db), None))
+                    answers.append((change(db), None))
                 except TurnlogError as error:
-                    outcome.append((None, error))
+                    answers.append((None, error))
             db.run("COMMIT")
         except BaseException as error:
             if db.in_transaction:
                 _roll_back(db)
             return [(None, mapped(error))] * len(job)
-        return outcome
+        return answers
 
     def close(self) -> None:
         if self._thread is not None:
@@ -134,8 +133,8 @@ def _roll_back(db: Database) -> None:
         return
 
 
-def _finish(job: Job, outcome: Outcome) -> None:
-    for (_, done), (value, error) in zip(job, outcome, strict=True):
+def _finish(job: Job, answers: Answers) -> None:
+    for (_, done), (value, error) in zip(job, answers, strict=True):
         if done.done():
             continue
         if error is None:

@@ -6,84 +6,98 @@ file system merges them into few flushes.
 """
 
 import asyncio
-import contextlib
 import os
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 INLINE_MAX_S = 0.002
 """A disk slower than this never blocks the loop."""
-THREADS = 16
+THREADS = 32
 
-Job = list[tuple[int, asyncio.Future[None]]]
+
+class Outcome(asyncio.Future[Any]):
+    """Cannot be called off: a task that is cancelled while it waits for this hears of it when the outcome is known.
+
+    So nobody acts on a write whose fate is open, and a lock is not released under it.
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return False
 
 
 class Syncer:
     def __init__(self, sync: Callable[[int], None] = os.fdatasync) -> None:
         self._sync = sync
-        self._waiting: Job = []
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._waiting: list[tuple[int, Outcome]] = []
+        self._jobs: SimpleQueue[tuple[int, Outcome] | None] = SimpleQueue()
+        self._finished: deque[tuple[Outcome, OSError | None, float]] = deque()
         self._threads: list[threading.Thread] = []
         self._cost_s = 0.0
         self._running = 0
 
-    def request(self, fd: int) -> "asyncio.Future[None]":
-        """Done when the file's bytes are on the disk; wait for it with `settled`."""
+    def request(self, fd: int) -> Outcome:
+        """Done when the file's bytes are on the disk."""
         loop = asyncio.get_running_loop()
-        done = loop.create_future()
+        outcome = Outcome(loop=loop)
         if not self._waiting:
             loop.call_soon(self._start, loop)
-        self._waiting.append((fd, done))
-        return done
+        self._waiting.append((fd, outcome))
+        return outcome
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        job, self._waiting = self._waiting, []
-        if len(job) == 1 and not self._running and self._cost_s < INLINE_MAX_S:
+        jobs, self._waiting = self._waiting, []
+        if len(jobs) == 1 and not self._running and self._cost_s < INLINE_MAX_S:
+            fd, outcome = jobs[0]
             start = time.perf_counter()
-            _finish(job, self._do(job))
+            error = self._try(fd)
             self._cost_s = 0.8 * self._cost_s + 0.2 * (time.perf_counter() - start)
+            _tell(outcome, error)
             return
-        self._ensure_threads()
-        share = -(-len(job) // THREADS)
-        for first in range(0, len(job), share):
-            self._running += 1
-            self._jobs.put(job[first : first + share])
         self._loop = loop
-
-    def _ensure_threads(self) -> None:
-        while len(self._threads) < THREADS:
+        self._running += len(jobs)
+        while len(self._threads) < min(THREADS, self._running):
             thread = threading.Thread(target=self._work, name="turnlog-sync", daemon=True)
             self._threads.append(thread)
             thread.start()
+        for job in jobs:
+            self._jobs.put(job)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
+            fd, outcome = job
             start = time.perf_counter()
-            outcome = self._do(job)
-            spent = (time.perf_counter() - start) / len(job)
-            try:
-                self._loop.call_soon_threadsafe(self._done, job, outcome, spent)
-            except RuntimeError:  # the loop was closed under us; nobody waits any more
+            error = self._try(fd)
+            idle = not self._finished
+            self._finished.append((outcome, error, time.perf_counter() - start))
+            if idle and not self._wake():
                 return
 
-    def _do(self, job: Job) -> list[OSError | None]:
-        outcome: list[OSError | None] = []
-        for fd, _ in job:
-            try:
-                self._sync(fd)
-                outcome.append(None)
-            except OSError as error:
-                outcome.append(error)
-        return outcome
+    def _wake(self) -> bool:
+        """One wake-up for all that finish until the loop has looked."""
+        try:
+            self._loop.call_soon_threadsafe(self._collect)
+        except RuntimeError:  # the loop was closed under us; nobody waits any more
+            return False
+        return True
 
-    def _done(self, job: Job, outcome: list[OSError | None], spent_s: float) -> None:
-        self._running -= 1
-        # Several at once wait for one another, so this only ever lowers the opinion of a lone sync.
-        self._cost_s = min(self._cost_s, spent_s)
-        _finish(job, outcome)
+    def _collect(self) -> None:
+        while self._finished:
+            outcome, error, spent_s = self._finished.popleft()
+            self._running -= 1
+            # Several at once wait for one another, so this only ever lowers the opinion of a lone sync.
+            self._cost_s = min(self._cost_s, spent_s)
+            _tell(outcome, error)
+
+    def _try(self, fd: int) -> OSError | None:
+        try:
+            self._sync(fd)
+        except OSError as error:
+            return error
+        return None
 
     def close(self) -> None:
         for _ in self._threads:
@@ -91,22 +105,8 @@ class Syncer:
         self._threads = []
 
 
-def _finish(job: Job, outcome: list[OSError | None]) -> None:
-    for (_, done), error in zip(job, outcome, strict=True):
-        if done.done():
-            continue
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-
-async def settled(done: "asyncio.Future[Any]") -> None:
-    """Waits to the end even if cancelled, so that nobody acts on a write whose fate is open."""
-    try:
-        await asyncio.shield(done)
-    except asyncio.CancelledError:
-        while not done.done():
-            with contextlib.suppress(asyncio.CancelledError, OSError):
-                await asyncio.shield(done)
-        raise
+def _tell(outcome: Outcome, error: OSError | None) -> None:
+    if error is None:
+        outcome.set_result(None)
+    else:
+        outcome.set_exception(error)
