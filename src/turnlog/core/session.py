@@ -266,7 +266,7 @@ def live_path(marks: Sequence[Mark], last_seq: int) -> list[Interval]:
             path.append((1, end))
             break
         path.append((jump.seq, end))
-        end = jump.at
+        end = min(jump.at, jump.seq - 1)  # a damaged or forged log may point forward; it must not keep us walking
     return path
 
 

@@ -24,9 +24,20 @@ def row_of(db: Database, session_id: str) -> Session | None:
     return None if found is None else _row_decoder.decode(found)
 
 
+_SAVE = """
+INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (session_id) DO UPDATE SET
+    status = excluded.status, title = excluded.title, message_count = excluded.message_count,
+    turn_count = excluded.turn_count, token_estimate = excluded.token_estimate, compactions = excluded.compactions,
+    last_seq = excluded.last_seq, boundary = excluded.boundary, updated_at = excluded.updated_at,
+    haystack = excluded.haystack, meta_json = excluded.meta_json
+"""
+
+
 def save(db: Database, row: Session) -> None:
+    """Columns that never change (id, key, agent, channel, label, creation) are not touched, nor are their indexes."""
     db.run(
-        "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        _SAVE,
         (
             row.id,
             row.key,
@@ -112,6 +123,8 @@ def _decode(session_id: str, seq: int, line: str) -> Entry:
 def find(db: Database, query: Query) -> Page[Session]:
     where, values = _conditions(query)
     total = db.one(f"SELECT count(*) FROM sessions{_where(where)}", values)
+    # Most sessions are active or inactive: walking them newest first meets enough at once, sorting them all does not.
+    where = ["+" + clause if clause == "status = ?" and query.status in _COMMON else clause for clause in where]
     if query.cursor is not None:
         where = [*where, "(updated_at, session_id) < (?, ?)"]
         values = [*values, *queries.place(query.cursor)]
@@ -122,6 +135,9 @@ def find(db: Database, query: Query) -> Page[Session]:
     rows = [_row_decoder.decode(item[0]) for item in found]
     items = rows[: query.limit]
     return Page(items, queries.cursor_after(items[-1]) if len(rows) > query.limit else None, total)
+
+
+_COMMON = ("active", "inactive")
 
 
 def _where(conditions: Sequence[str]) -> str:

@@ -19,11 +19,12 @@ CREATE TABLE sessions (
     haystack       TEXT NOT NULL,
     meta_json      TEXT NOT NULL
 );
+-- Only these two follow every append, so that it costs little; the others change when a session does.
 CREATE INDEX sessions_newest ON sessions (updated_at, session_id);
-CREATE INDEX sessions_by_status ON sessions (status, updated_at, session_id);
 CREATE INDEX sessions_by_agent ON sessions (agent_id, updated_at, session_id);
-CREATE INDEX sessions_by_agent_status ON sessions (agent_id, status, updated_at, session_id);
-CREATE INDEX sessions_by_key ON sessions (session_key, updated_at, session_id);
+CREATE INDEX sessions_aside ON sessions (status, updated_at, session_id) WHERE status IN ('archived', 'trashed');
+CREATE INDEX sessions_by_status ON sessions (agent_id, status);
+CREATE INDEX sessions_by_key ON sessions (session_key);
 CREATE INDEX sessions_by_label ON sessions (label) WHERE label IS NOT NULL;
 
 -- Which session a key's messages go to, as the log says it (the ledger decides between racing openers).
