@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 from .core.entries import Entry
 from .core.keys import Inbound, SessionKey
-from .core.query import Hit, Page, Query
-from .core.session import Session
 from .errors import (
     Ambiguous,
     Busy,
@@ -25,6 +23,8 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .copying import copy as copy
+    from .core.query import Hit as Hit, Page as Page, Query as Query
+    from .core.session import Session as Session
     from .sessions import Principal as Principal, Sessions as Sessions
     from .stores import Store as Store, open_store as open_store
     from .wiring import open as open
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Hit": "core.query",
+    "Page": "core.query",
+    "Query": "core.query",
+    "Session": "core.session",
     "copy": "copying",
     "open": "wiring",
     "open_store": "stores",

@@ -228,13 +228,15 @@ class Sessions:
         """What a turn needs: the tail, what is pinned before it, and messages its user entries were made from."""
         row = await self._visible(session_id)
         entries, damage = await self._read_around(session_id, row.read_from - 1)
-        first = entries[0].seq if entries else row.read_from
-        wanted = {seq for pin in row.pins for seq in pin}
-        wanted.update(seq for entry in entries if isinstance(entry, User) for seq in entry.from_)
-        earlier: Entries = []
-        for seq in sorted(seq for seq in wanted if seq < first):
-            earlier += await self._store.read(session_id, after=seq - 1, limit=1)
-        return Loaded(row, [*earlier, *entries], damage)
+        while wanted := history.missing(entries, row.pins):
+            found: Entries = []
+            for seq in wanted:
+                with suppress(Corrupt):
+                    found += await self._store.read(session_id, after=seq - 1, limit=1)
+            if not any(entry.seq in wanted for entry in found):
+                break  # named, but damaged or never there
+            entries = sorted([*found, *entries], key=lambda entry: entry.seq)
+        return Loaded(row, entries, damage)
 
     async def transcript(self, session_id: str, *, after: int = 0) -> Loaded:
         """All entries, damaged places left out and named."""

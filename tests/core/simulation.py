@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from turnlog.core import compaction, session
+from turnlog.core import compaction, history, session
 from turnlog.core.compaction import Keep
 from turnlog.core.entries import (
     MESSAGES,
@@ -156,9 +156,9 @@ class Simulation:
     def tail(self):
         """What `Sessions.load` reads: from the boundary on, and the few entries it needs from before."""
         entries = [e for e in self.log if e.seq >= self.row.read_from]
-        wanted = {seq for pin in self.row.pins for seq in pin}
-        wanted |= {seq for e in entries if isinstance(e, User) for seq in e.from_}
-        return [e for e in self.log if e.seq < self.row.read_from and e.seq in wanted] + entries
+        while wanted := history.missing(entries, self.row.pins):
+            entries = [e for e in self.log if e.seq in wanted] + entries
+        return entries
 
 
 def is_refused(simulation, *bodies):

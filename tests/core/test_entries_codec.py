@@ -247,7 +247,7 @@ def test_depth_is_limited_wherever_it_hides(body):
 def test_depth_is_counted_through_objects_and_arrays():
     assert native.depth("text") == 0
     assert native.depth({}) == 1
-    assert native.depth({"a": [1, {"b": ()}], "c": 1}) == 4
+    assert native.depth({"a": [1, {"b": []}], "c": 1}) == 4
     assert native.depth(nested(100_000)) == entries.NESTING_MAX + 1
 
 

@@ -19,7 +19,7 @@ from turnlog.core.entries import (
     Undo,
     User,
 )
-from turnlog.core.guard import Compact, Limits, Send
+from turnlog.core.guard import Compact, Limits, Rescue, Send, Shorten
 from turnlog.errors import ContextOverflow
 from turnlog.testing import answered, check_messages, opened, said
 
@@ -256,40 +256,46 @@ def test_a_driver_that_closes_after_success_ends_the_ladder():
     ladder.close()
 
 
-@pytest.mark.parametrize("fail", range(4))
-def test_a_driver_that_goes_on_after_success_ends_the_ladder(fail):
-    ladder = guard.protect(talk_with_a_long_result(), limits())
-    transcript = talk_with_a_long_result()
-    step = next(ladder)
-    sends = 0
-    with pytest.raises(StopIteration):
+def steps_of(transcript, numbers, fails, carry_out):
+    """Drives to the end without ever closing: after `fails` refusals each request goes through."""
+    ladder = guard.protect(transcript, numbers)
+    sends, step = [], next(ladder)
+    try:
         while True:
             if isinstance(step, Send):
-                sends += 1
-                step = ladder.throw(ContextOverflow()) if sends <= fail else ladder.send(None)
-            elif isinstance(step, Compact):
-                body = compaction.complete(step.plan, "S", trigger="overflow", tokens_before=2, tokens_after=1)
-                transcript = extended(transcript, body)
-                step = ladder.send(transcript)
+                sends.append(step.history.messages)
+                step = ladder.throw(ContextOverflow()) if len(sends) <= fails else ladder.send(None)
             else:
-                transcript = extended(transcript, *step.bodies)
+                transcript = carry_out(transcript, step)
                 step = ladder.send(transcript)
-    assert sends == fail + 1
+    except StopIteration:
+        return sends
 
 
-def test_no_request_is_made_twice_even_if_a_step_changed_nothing():
+def carried_out(transcript, step):
+    if isinstance(step, Compact):
+        body = compaction.complete(step.plan, "S", trigger="overflow", tokens_before=2, tokens_after=1)
+        return extended(transcript, body)
+    return extended(transcript, *step.bodies)
+
+
+@pytest.mark.parametrize("fails", range(4))
+def test_the_ladder_ends_with_the_first_request_that_went_through(fails):
+    assert len(steps_of(talk_with_a_long_result(), limits(), fails, carried_out)) == fails + 1
+
+
+def test_no_request_is_made_twice_even_if_no_step_changed_anything():
     """D-21."""
     ladder = guard.protect(talk_with_a_long_result(), limits())
-    step = next(ladder)
-    requests = []
+    kinds = [
+        type(next(ladder)),
+        type(ladder.throw(ContextOverflow())),
+        type(ladder.send(None)),
+        type(ladder.send(None)),
+    ]
+    assert kinds == [Send, Shorten, Compact, Rescue]
     with pytest.raises(ContextOverflow):
-        while True:
-            if isinstance(step, Send):
-                requests.append(step.history.messages)
-                step = ladder.throw(ContextOverflow())
-            else:
-                step = ladder.send(None)
-    assert len(requests) == 1
+        ladder.send(None)
 
 
 # Before the call
@@ -314,6 +320,11 @@ def test_compacting_first_can_be_left_out():
     numbers = limits(keep="turns:1", triggers=("messages:2",))
     assert Drive(transcript, numbers, after(0)).steps == ["Compact", "Send"]
     assert Drive(transcript, numbers, after(0), compact_first=False).steps == ["Send"]
+
+
+def test_a_trigger_that_holds_where_nothing_can_shrink_is_passed_over():
+    transcript = log(opened("s"), *small(1), *small(2), said("now"))
+    assert Drive(transcript, limits(keep="turns:1", triggers=("messages:2",)), after(0)).steps == ["Send"]
 
 
 def test_at_most_one_compaction_is_made_in_one_call():

@@ -404,11 +404,11 @@ def within(seconds):
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.xfail(strict=True, reason="live_path trusts that a rewind names an earlier entry; a damaged file may not")
 @pytest.mark.parametrize("to", [4, 9])
 def test_a_damaged_rewind_that_names_itself_or_a_later_entry_does_not_hang(to):
-    with within(0.2):
-        row_of(*turn(1), Rewind(to=to), said("r"))
+    with within(5):
+        row = row_of(*turn(1), Rewind(to=to), said("r"))
+    assert row.last_seq == 5
 
 
 BRANCHY = [
@@ -484,7 +484,7 @@ def test_undoing_further_than_a_row_remembers_asks_for_the_whole_log():
     transcript = compacted_often(session.MARKS_KEPT + 10, lag=1)
     row = kept_row(transcript)
     asked = 0
-    for undone in range(session.MARKS_KEPT - 1):
+    for undone in range(2 * session.STACK_KEPT):
         stack = session.active(row.marks, row.last_seq)
         body = Undo(seq=row.last_seq + 1, target=stack[-1].seq)
         admit(row, [body], leased=True)
@@ -507,7 +507,15 @@ def test_only_rewinds_and_deep_undos_need_the_whole_log():
     assert not session.needs_whole_log(None, [opened("s"), Undo(target=4)])
     many = replace(row, pruned_to=1, marks=(*row.marks, Mark("compaction", 9, 8)), last_seq=9)
     assert not session.needs_whole_log(many, [Undo(target=9)])
+    assert session.needs_whole_log(many, [Undo(target=9), Undo(target=4)])
     assert session.needs_whole_log(replace(row, pruned_to=1), [Undo(target=4)])
+
+
+@pytest.mark.xfail(strict=True, reason="needs_whole_log looks only at the undo where an append holds both")
+def test_a_rewind_beside_an_undo_needs_the_whole_log_too():
+    row = row_of(*turn(1), folded(4))
+    many = replace(row, pruned_to=1, marks=tuple(Mark("compaction", n, n - 1) for n in range(5, 10)), last_seq=9)
+    assert session.needs_whole_log(many, [Rewind(to=8), Undo(target=8)])
 
 
 # What may be appended

@@ -124,6 +124,13 @@ def survey(transcript: Transcript) -> View:
     )
 
 
+def missing(entries: Sequence[Entry], pins: Iterable[tuple[int, int]]) -> list[int]:
+    """Seqs from before a tail that it names and needs: pins with what they pin, and what user entries were made from."""
+    wanted = {seq for pin in pins for seq in pin}
+    wanted.update(seq for entry in entries if isinstance(entry, User) for seq in entry.from_)
+    return sorted(wanted.difference(entry.seq for entry in entries))
+
+
 def _shortened(others: Sequence[Entry], undone: set[int], compaction: Compaction | None) -> dict[int, int]:
     since = compaction.seq if compaction else 0
     limits: dict[int, int] = {}

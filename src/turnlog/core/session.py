@@ -118,12 +118,10 @@ def describe(row: Session | None, entries: Iterable[Entry]) -> Session:
 
 def needs_whole_log(row: Session | None, bodies: Sequence[Entry]) -> bool:
     """Whether the row alone cannot tell what these entries do: then describe(None, the whole log)."""
-    for body in bodies:
-        if isinstance(body, Rewind):
-            return True
-        if isinstance(body, Undo) and row is not None and row.pruned_to and len(active(row.marks, row.last_seq)) <= 1:
-            return True
-    return False
+    kinds = {type(body) for body in bodies}
+    if Undo in kinds and row is not None and row.pruned_to and len(active(row.marks, row.last_seq)) <= len(bodies):
+        return True
+    return Rewind in kinds
 
 
 def admit(row: Session | None, bodies: Sequence[Entry], *, leased: bool) -> None:
