@@ -44,7 +44,7 @@ coverage: $(VENV)/.test ## the core must be covered to the last branch
 		--cov-report=term-missing:skip-covered --cov-fail-under=100
 
 torture: $(VENV)/.test ## the long form of the crash and property tests (CRASHES=3000)
-	@TURNLOG_CRASHES=$(or $(CRASHES),3000) TURNLOG_EXAMPLES=5000 \
+	@CRASHES=$(or $(CRASHES),3000) EXAMPLES=$(or $(EXAMPLES),5000) \
 		$(BIN)/python -m pytest -n 2 tests/stores/test_crash.py tests/core/test_properties.py $(ARGS)
 
 bench: $(VENV)/.run ## beside its peers, same work, one run (needs a few minutes; ARGS=--quick for one)

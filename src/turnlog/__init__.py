@@ -2,7 +2,25 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .core.entries import Entry
+from .core.entries import (
+    Assistant,
+    Compaction,
+    Entry,
+    Failed,
+    Foreign,
+    Opened,
+    Pin,
+    Received,
+    Rewind,
+    Selected,
+    Shortened,
+    Status,
+    Title,
+    ToolResult,
+    Undo,
+    Unpin,
+    User,
+)
 from .core.keys import Inbound, SessionKey
 from .errors import (
     Ambiguous,
@@ -27,7 +45,7 @@ if TYPE_CHECKING:
     from .core.session import Session as Session
     from .sessions import Principal as Principal, Sessions as Sessions
     from .stores import Store as Store, open_store as open_store
-    from .wiring import open as open
+    from .wiring import Turnlog as Turnlog, open as open
 
 __version__ = "0.1.0"
 
@@ -37,6 +55,7 @@ _LAZY = {
     "Query": "core.query",
     "Session": "core.session",
     "copy": "copying",
+    "Turnlog": "wiring",
     "open": "wiring",
     "open_store": "stores",
     "Store": "stores",
@@ -46,29 +65,46 @@ _LAZY = {
 
 __all__ = [
     "Ambiguous",
+    "Assistant",
     "Busy",
+    "Compaction",
     "Conflict",
     "ContextOverflow",
     "Corrupt",
     "Denied",
     "Entry",
+    "Failed",
+    "Foreign",
     "Hit",
     "Inbound",
     "NotFound",
+    "Opened",
     "Page",
+    "Pin",
     "Principal",
     "ProviderBusy",
     "ProviderError",
     "ProviderRefused",
     "Query",
+    "Received",
+    "Rewind",
+    "Selected",
     "Session",
     "SessionKey",
     "Sessions",
+    "Shortened",
+    "Status",
     "Store",
     "StoreError",
     "StoreUnavailable",
+    "Title",
+    "ToolResult",
+    "Turnlog",
     "TurnlogError",
+    "Undo",
+    "Unpin",
     "UsageError",
+    "User",
     "__version__",
     "copy",
     "open",

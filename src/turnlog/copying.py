@@ -15,7 +15,8 @@ from .core.entries import Entry
 from .core.query import PAGE_MAX, Query
 from .errors import Conflict, NotFound
 from .sessions import SELECTED
-from .stores import Progress, Store
+from .stores import Clock, Progress, Store
+from .stores.stamping import now_ms
 
 PAGE_ENTRIES = 500
 SPACES = (SELECTED, "dedupe", "idempotency", "outbox", "tokens")
@@ -31,7 +32,7 @@ class Copied(Struct, frozen=True):
     """Over all sessions' digests, in order of id: the same for two stores that hold the same."""
 
 
-async def copy(source: Store, target: Store, *, progress: Progress | None = None) -> Copied:
+async def copy(source: Store, target: Store, *, progress: Progress | None = None, clock: Clock = now_ms) -> Copied:
     """Everything in `source` is in `target` afterwards, or an error says which session is not, and why."""
     total = hashlib.sha256()
     entries = 0
@@ -45,7 +46,8 @@ async def copy(source: Store, target: Store, *, progress: Progress | None = None
     facts = 0
     for space in SPACES:
         for fact in await source.ledger.list(space, limit=1_000_000):
-            facts += await target.ledger.put_if_absent(space, fact.key, fact.value) is None
+            ttl_s = None if fact.until is None else max(0.001, (fact.until - clock()) / 1000)
+            facts += await target.ledger.put_if_absent(space, fact.key, fact.value, ttl_s=ttl_s) is None
     return Copied(len(ids), entries, facts, total.hexdigest())
 
 

@@ -87,16 +87,18 @@ class Sessions:
         store: Store,
         *,
         principal: Principal = OWNER,
+        inject: str = "user",
         clock: Clock | None = None,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._store = store
         self._principal = principal
+        self._inject = inject
         self._clock = clock or now_ms
         self._random = random
 
     def acting_for(self, principal: Principal) -> "Sessions":
-        return Sessions(self._store, principal=principal, clock=self._clock, random=self._random)
+        return Sessions(self._store, principal=principal, inject=self._inject, clock=self._clock, random=self._random)
 
     async def open(self, key: SessionKey | str, *, label: str | None = None) -> Session:
         """The session that this key's messages go to; made if there is none. Racing openers get the same one."""
@@ -266,9 +268,10 @@ class Sessions:
                 after = error.before - 1
 
     async def history(
-        self, session_id: str, *, system: str = "", inject: str = "user", at: int | None = None
+        self, session_id: str, *, system: str = "", inject: str | None = None, at: int | None = None
     ) -> History:
         """What the model would be shown now, or was shown when the log ended at `at`."""
+        inject = inject or self._inject
         if at is None:
             loaded = await self.load(session_id)
             return history.build(loaded.entries, system=system, inject=inject)

@@ -178,7 +178,7 @@ def load(
     layers = [
         ("config.toml", _from_file(folder / "config.toml")),
         ("environment", _from_env(env)),
-        ("flag", {name: value for name, value in (flags or {}).items() if value is not None}),
+        ("flag", _from_flags(flags or {})),
     ]
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -270,6 +270,19 @@ def _from_file(path: Path) -> dict[str, Any]:
     return values
 
 
+def _from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    for name in flags:
+        section, _, key = name.partition(".")
+        if section not in _SECTIONS and section not in _FREE_SECTIONS:
+            raise _unknown("setting", name, _all_names())
+        _known(section, key)
+    return {name: value for name, value in flags.items() if value is not None}
+
+
+def _all_names() -> list[str]:
+    return [f"{section}.{name}" for section, kind in _SECTIONS.items() for name in kind.__struct_fields__]
+
+
 def _known(section: str, key: str) -> None:
     if section in _SECTIONS and key not in _SECTIONS[section].__struct_fields__:
         raise _unknown(
@@ -293,10 +306,7 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
             continue
         section, _, key = variable[len("TURNLOG_") :].lower().partition("_")
         if section not in _SECTIONS:
-            known = [
-                _variable(f"{name}.{field}") for name, kind in _SECTIONS.items() for field in kind.__struct_fields__
-            ]
-            raise _unknown("environment variable", variable, known)
+            raise _unknown("environment variable", variable, list(map(_variable, _all_names())))
         _known(section, key)
         values[f"{section}.{key}"] = [part.strip() for part in text.split(",")] if key == "triggers" else text
     return values

@@ -32,7 +32,7 @@ async def open(  # noqa: A001 - turnlog.open() is the name people look for
     async with open_store(
         settings.store_url(), durability=settings.store.durability, inject=settings.compaction.inject
     ) as store:
-        yield Turnlog(settings, store, Sessions(store))
+        yield Turnlog(settings, store, Sessions(store, inject=settings.compaction.inject))
 
 
 def _dotted(flags: Mapping[str, Any]) -> dict[str, Any]:

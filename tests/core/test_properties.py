@@ -16,7 +16,7 @@ from turnlog.testing import answered, check_messages, entry, said
 from .simulation import Simulation, is_refused, steps
 
 many = settings(
-    max_examples=int(os.environ.get("TURNLOG_EXAMPLES", "200")),
+    max_examples=int(os.environ.get("EXAMPLES", "200")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -511,7 +511,6 @@ def test_only_rewinds_and_deep_undos_need_the_whole_log():
     assert session.needs_whole_log(replace(row, pruned_to=1), [Undo(target=4)])
 
 
-@pytest.mark.xfail(strict=True, reason="needs_whole_log looks only at the undo where an append holds both")
 def test_a_rewind_beside_an_undo_needs_the_whole_log_too():
     row = row_of(*turn(1), folded(4))
     many = replace(row, pruned_to=1, marks=tuple(Mark("compaction", n, n - 1) for n in range(5, 10)), last_seq=9)

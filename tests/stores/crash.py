@@ -18,7 +18,7 @@ import time
 import turnlog
 from turnlog.core import compaction, history
 from turnlog.core.compaction import Keep
-from turnlog.core.entries import MESSAGES, Assistant, Failed, ToolResult, User
+from turnlog.core.entries import Assistant, ToolResult, User
 from turnlog.testing import check_messages, entry
 
 KEY = "agent:main:cli:direct:user"
@@ -47,7 +47,7 @@ async def workload(url, first, pipe):
                     acknowledge(await store.append(row.id, bodies, lease=lease))
 
                 loaded = await sessions.load(row.id)
-                if under_way(loaded.entries):
+                if loaded.session.under_way:
                     await say(entry(type="failed", code="interrupted", reason="the process died"))
                 n += 1
                 await say(entry(type="user", content=f"u{n}."))
@@ -93,13 +93,6 @@ def word_of(item):
             return item.content
         case _:
             return ""
-
-
-def under_way(entries):
-    last = next((e for e in reversed(entries) if isinstance(e, (*MESSAGES, Failed))), None)
-    if isinstance(last, Assistant):
-        return any(b["type"] == "tool_use" for b in last.content)
-    return isinstance(last, User | ToolResult)
 
 
 def crash_once(url, first, rng):

@@ -252,7 +252,7 @@ def test_what_a_newer_turnlog_made_is_refused_with_the_hint_to_upgrade(tmp_path)
 
     async def look():
         path = tmp_path / "j" / SESSIONS / "s1.jsonl"
-        path.write_bytes(path.read_bytes().replace(b'"type":"session",', b'"type":"session","version":99,', 1))
+        path.write_bytes(path.read_bytes().replace(b'"version":1,', b'"version":99,', 1))
         notices = []
         async with open_store(f"jsonl:{tmp_path}/j", on_notice=notices.append) as store:
             before = path.read_bytes()
@@ -319,6 +319,29 @@ def test_a_session_deleted_elsewhere_is_gone_here_too(tmp_path):
                 assert (await two.find(turnlog.Query())).total == 0
 
         run(look())
+
+
+@pytest.mark.parametrize("kind", ["jsonl:{}/store", "sqlite:{}/sessions.db"])
+def test_a_deleted_session_leaves_none_of_its_words_behind(tmp_path, kind):
+    secret = "zebrafisch"
+
+    async def go():
+        async with open_store(kind.format(tmp_path)) as store:
+            for n in range(3):
+                await store.append(f"s{n}", [opened(f"s{n}")])
+                async with store.lease(f"s{n}") as lease:
+                    word = secret if n == 1 else "harmless"
+                    await store.append(f"s{n}", [said(f"{word} {n}"), answered(f"{word} again")], lease=lease)
+            assert len(await store.search(secret)) == 2
+            await store.delete("s1")
+            assert await store.search(secret) == []
+            assert len(await store.search("harmless")) == 4
+
+    run(go())
+    for folder, _, files in os.walk(tmp_path):
+        for name in files:
+            with open(os.path.join(folder, name), "rb") as file:
+                assert secret.encode() not in file.read().lower(), name
 
 
 def test_every_exception_of_the_driver_is_mapped():

@@ -13,7 +13,7 @@ import turnlog
 from turnlog.testing import opened, raises
 
 ROOT = Path(__file__).parents[2]
-CRASHES = int(os.environ.get("TURNLOG_CRASHES", "200"))
+CRASHES = int(os.environ.get("CRASHES", "200"))
 URLS = {"jsonl": "jsonl:{}/store", "sqlite": "sqlite:{}/sessions.db"}
 
 

@@ -36,7 +36,8 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 
 class Opened(Stored, frozen=True, kw_only=True, tag="session", gc=False):
-    version: int = field(default=FORMAT_VERSION)
+    version: int = field(default_factory=lambda: FORMAT_VERSION)
+    """Made by a factory, so that it is always written and never left out as a default."""
     id: str
     key: str
     agent: str

@@ -125,7 +125,7 @@ def survey(transcript: Transcript) -> View:
 
 
 def missing(entries: Sequence[Entry], pins: Iterable[tuple[int, int]]) -> list[int]:
-    """Seqs from before a tail that it names and needs: pins with what they pin, and what user entries were made from."""
+    """Seqs that a tail names and needs from before it: pins and what they pin, and what user entries were made from."""
     wanted = {seq for pin in pins for seq in pin}
     wanted.update(seq for entry in entries if isinstance(entry, User) for seq in entry.from_)
     return sorted(wanted.difference(entry.seq for entry in entries))

@@ -57,7 +57,8 @@ STACK_KEPT = 32
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 StatusValue: TypeAlias = Literal["active", "inactive", "archived", "trashed"]
-LastRole: TypeAlias = Literal["", "user", "assistant", "tool", "failed"]
+LastRole: TypeAlias = Literal["", "user", "call", "tool", "assistant", "failed"]
+"""`call`: an assistant message that asks for tools."""
 Interval: TypeAlias = tuple[int, int]
 
 
@@ -106,6 +107,11 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     """(seq of the pin, seq of what it pins), those that hold."""
     received: tuple[int, ...] = ()
     """Messages no turn has taken yet."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the last turn has neither an answer nor a `failed` yet: it runs, or was cut by a crash."""
+        return self.last_role in ("user", "call", "tool")
 
 
 def describe(row: Session | None, entries: Iterable[Entry]) -> Session:
@@ -315,7 +321,7 @@ class _Fold:
 
     def add(self, entry: Entry) -> None:
         self.last_seq = entry.seq
-        self.last_ts = entry.ts
+        self.last_ts = max(self.last_ts, entry.ts)  # copies in a fork are older than the fork
         if isinstance(entry, MESSAGES):
             self._add_message(entry)
         else:
@@ -339,7 +345,7 @@ class _Fold:
                     self._title_from(entry.content)
             case Assistant():
                 self.messages += 1
-                self.role = "assistant"
+                self.role = "call" if tool_uses(entry) else "assistant"
             case ToolResult():
                 self.role = "tool"
 

@@ -47,6 +47,8 @@ class Fact(Struct, frozen=True):
 
     key: str
     value: Any
+    until: int | None = None
+    """Unix ms at which it ceases to hold."""
 
 
 class Ledger(Protocol):
@@ -91,7 +93,7 @@ class Store(Protocol):
 
     async def find(self, query: Query) -> Page[Session]: ...
     async def search(self, words: str, *, scope: Query | None = None) -> list[Hit]:
-        """Newest sessions first; scope.limit bounds the hits."""
+        """Newest first, by message or at least by session; scope.limit bounds the hits."""
         ...
 
     async def delete(self, session_id: str) -> None: ...
@@ -116,9 +118,7 @@ def parse_url(url: str) -> tuple[str, str, dict[str, str]]:
     """(scheme, path, options) of `sqlite:PATH`, `jsonl:PATH[?dialect=native]`, `memory:`."""
     scheme, colon, rest = url.partition(":")
     if not colon or scheme not in ("memory", "jsonl", "sqlite", "postgresql", "postgres"):
-        raise UsageError(
-            f"{url[:200]!r} is not a store URL", hint="Use sqlite:PATH, jsonl:PATH, postgresql://… or memory:."
-        )
+        raise UsageError(f"{url[:200]!r} is not a store URL", hint="Use sqlite:PATH, jsonl:PATH or memory:.")
     path, _, query = rest.partition("?")
     pairs = (part.partition("=") for part in query.split("&") if part)
     return scheme, path, {name: value for name, _, value in pairs}
@@ -184,4 +184,7 @@ async def _connect(
 def _only_native(options: Mapping[str, str]) -> None:
     for name, value in options.items():
         if value not in ("native", "turnlog"):
-            raise UsageError(f"{name}={value} is not supported by this Turnlog", hint="Leave it out.")
+            raise UsageError(
+                f"{name}={value} is not supported by this Turnlog yet",
+                hint="Give a store of your own instead, for example store.url = sqlite:PATH.",
+            )

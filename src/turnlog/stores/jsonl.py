@@ -347,6 +347,7 @@ class JsonlStore:
         shelf = self._shelves[file.agent]
         os.unlink(file.path)
         shelf.deleted(file.id)
+        self._flush_later()
         if self._durable:
             await asyncio.to_thread(sync_dir, shelf.folder)
 

@@ -80,6 +80,7 @@ class Shelf:
         self._theirs: dict[str, set[str]] = {}
         self._sorted = True
         self._changed = False
+        self._erase = False
         self._trusted = False
         self._by_key: dict[str, set[str]] | None = None
 
@@ -248,20 +249,23 @@ class Shelf:
 
     def deleted(self, session_id: str) -> None:
         self.forget(session_id)
-        self._changed = True
         self._say(_encode(Line(deleted=session_id)) + b"\n", 1)
+        self._erase = True
 
     def flush(self) -> None:
         """Rows of all sessions we announced."""
         ours = [self.rows[session_id] for session_id in self._ours if session_id in self.rows]
         self._ours.clear()
-        if not ours:
-            return
-        self._changed = True
-        lines = [_encode(Line(row=k.row, size=k.size, ino=k.ino, by=self._writer)) for k in ours]
-        self._say(b"\n".join([*lines, b""]), len(lines))
-        if self._lines > 2 * len(self.rows) + SPARE_LINES:
+        if ours:
+            self._changed = True
+            lines = [_encode(Line(row=k.row, size=k.size, ino=k.ino, by=self._writer)) for k in ours]
+            self._say(b"\n".join([*lines, b""]), len(lines))
+        if self._erase or self._lines > 2 * len(self.rows) + SPARE_LINES:
             self.rewrite()
+        if self._erase:
+            # Old rows hold the titles of deleted sessions, which are words of theirs: they go from both files.
+            self._erase = False
+            self.publish(always=True)
 
     def _say(self, data: bytes, lines: int) -> None:
         """Under a shared lock, so that a rewrite cannot pass us by."""
@@ -306,10 +310,10 @@ class Shelf:
         self.rewrite()
         return len(self.rows)
 
-    def publish(self) -> None:
+    def publish(self, *, always: bool = False) -> None:
         """`sessions.json`, for people and other programs: a copy, never read back by us."""
         path = self.folder / PUBLISHED_NAME
-        large = len(self.rows) > PUBLISH_SMALL and path.exists()
+        large = len(self.rows) > PUBLISH_SMALL and path.exists() and not always
         if large and (not self._changed or time.time() - path.stat().st_mtime < PUBLISH_EVERY_S):
             return
         rows = {session_id: published(kept.row) for session_id, kept in sorted(self.rows.items())}

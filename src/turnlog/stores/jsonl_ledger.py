@@ -77,7 +77,7 @@ class JsonlLedger:
     async def list(self, space: str, *, prefix: str = "", limit: int = 1000) -> list[Fact]:
         def look() -> tuple[list[Fact], None]:
             names = sorted(key for name, key in self._facts if name == space and key.startswith(prefix))
-            facts = (Fact(key, self._live(space, key)) for key in names)
+            facts = (Fact(key, self._live(space, key), self._facts[space, key].until) for key in names)
             return [fact for fact in facts if fact.value is not None][:limit], None
 
         return await self._locked(look)

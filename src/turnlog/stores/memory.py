@@ -139,7 +139,7 @@ class MemoryLedger:
 
     async def list(self, space: str, *, prefix: str = "", limit: int = 1000) -> list[Fact]:
         found = sorted(key for name, key in self._facts if name == space and key.startswith(prefix))
-        facts = (Fact(key, self._live(space, key)) for key in found)
+        facts = (Fact(key, self._live(space, key), self._facts[space, key][1]) for key in found)
         return [fact for fact in facts if fact.value is not None][:limit]
 
     async def delete(self, space: str, key: str) -> bool:

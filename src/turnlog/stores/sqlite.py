@@ -46,7 +46,7 @@ class SqliteStore:
         self._watchers = Watchers()
         self._reading = asyncio.Lock()
         self._indexing: asyncio.TimerHandle | None = None
-        self._to_index = True
+        self._erase = False
 
     @classmethod
     async def open(
@@ -195,6 +195,8 @@ class SqliteStore:
     def _index_now(self) -> None:
         async def some() -> None:
             more = await self._writer.run(statements.index_some, aside=True)
+            if not more and self._erase:
+                more = self._erase = await self._writer.run(statements.erase_some, aside=True)
             self._indexing = None
             if more:
                 self._index_later()
@@ -217,6 +219,8 @@ class SqliteStore:
 
         await self._writer.run(change)
         self._watchers.wake(session_id)
+        self._erase = True
+        self._index_later()
 
     def lease(self, session_id: str, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
         return self._leases.take(keys.check_session_id(session_id), wait_s)
@@ -240,6 +244,8 @@ class SqliteStore:
             self._indexing.cancel()
         if (task := getattr(self, "_index_task", None)) is not None and not task.done():
             await asyncio.wait([task])
+        while self._erase:
+            self._erase = await self._writer.run(statements.erase_some, aside=True)
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:

@@ -35,6 +35,11 @@ class Database:
         self._db.set_busy_timeout(ms)
 
     @property
+    def changes(self) -> int:
+        """How many rows this connection has changed so far."""
+        return self._db.total_changes()
+
+    @property
     def in_transaction(self) -> bool:
         return not self._db.get_autocommit()
 

@@ -46,11 +46,11 @@ class SqliteLedger:
 
     async def list(self, space: str, *, prefix: str = "", limit: int = 1000) -> list[Fact]:
         rows = self._reader.all(
-            "SELECT key, value_json FROM ledger WHERE space = ? AND key >= ? AND substr(key, 1, ?) = ?"
+            "SELECT key, value_json, expires_at FROM ledger WHERE space = ? AND key >= ? AND substr(key, 1, ?) = ?"
             " AND (expires_at IS NULL OR expires_at > ?) ORDER BY key LIMIT ?",
             (space, prefix, len(prefix), prefix, self._clock(), limit),
         )
-        return [Fact(key, msgspec.json.decode(value)) for key, value in rows]
+        return [Fact(key, msgspec.json.decode(value), until) for key, value, until in rows]
 
     async def delete(self, space: str, key: str) -> bool:
         now = self._clock()

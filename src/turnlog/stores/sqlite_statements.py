@@ -219,6 +219,13 @@ def _searchable(line: str) -> str:
         return ""
 
 
+def erase_some(db: Database) -> bool:
+    """Merges the search index, which only then lets go of deleted words; whether there may be more to do."""
+    before = db.changes
+    db.run("INSERT INTO session_search (session_search, rank) VALUES ('merge', -500)")
+    return db.changes - before >= 2
+
+
 def forget_search(db: Database) -> None:
     db.run("DELETE FROM session_search")
     db.run("UPDATE store_facts SET value = 0 WHERE name = 'search_indexed_to'")

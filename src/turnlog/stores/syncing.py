@@ -17,6 +17,8 @@ from typing import Any
 INLINE_MAX_S = 0.002
 """A disk slower than this never blocks the loop."""
 THREADS = 32
+FDATASYNC: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+"""macOS has only fsync."""
 
 
 class Outcome(asyncio.Future[Any]):
@@ -30,7 +32,7 @@ class Outcome(asyncio.Future[Any]):
 
 
 class Syncer:
-    def __init__(self, sync: Callable[[int], None] = os.fdatasync) -> None:
+    def __init__(self, sync: Callable[[int], None] = FDATASYNC) -> None:
         self._sync = sync
         self._waiting: list[tuple[int, Outcome]] = []
         self._jobs: SimpleQueue[tuple[int, Outcome] | None] = SimpleQueue()
