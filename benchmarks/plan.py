@@ -30,7 +30,7 @@ class Scale:
         return self.sizes[-1]
 
 
-FULL = Scale((1_000, 10_000, 100_000), (100, 1_000, 10_000, 100_000), rounds=9, some_rounds=5, slow_rounds=2, count=500)
+FULL = Scale((1_000, 10_000, 100_000), (100, 1_000, 10_000, 100_000), rounds=7, some_rounds=5, slow_rounds=2, count=500)
 QUICK = Scale((1_000, 10_000), (100, 10_000), rounds=3, some_rounds=2, slow_rounds=1, count=200)
 
 
@@ -92,7 +92,7 @@ def append_group(scale: Scale) -> Group:
             Task(f"append/{size}/pi", "pi", "append", count, pi_fixture(size), copy),
         ]
         slow += [
-            turnlog_append(f"append/{size}/sqlite", "sqlite", "os", size, scale),
+            turnlog_append(f"append/{size}/sqlite", "sqlite", "os", size, scale, scale.some_rounds),
             Task(f"append/{size}/write", "limits", "write", count, rounds=scale.some_rounds),
             peer_append(size, "openai_agents", {"count": 300}, scale.some_rounds),
             peer_append(size, "claw0", {"count": 100}, scale.slow_rounds),
@@ -102,9 +102,10 @@ def append_group(scale: Scale) -> Group:
     return Group("append", "append a turn, durability os", [*fast, *slow])
 
 
-def turnlog_append(key: str, backend: str, durability: str, size: int, scale: Scale) -> Task:
+def turnlog_append(key: str, backend: str, durability: str, size: int, scale: Scale, rounds: int = ALL_ROUNDS) -> Task:
     arguments = {"backend": backend, "durability": durability, "count": scale.count}
-    return Task(key, "turnlog_side", "append", arguments, turnlog_fixture(backend, size), size < IN_PLACE_FROM)
+    fixture = turnlog_fixture(backend, size)
+    return Task(key, "turnlog_side", "append", arguments, fixture, size < IN_PLACE_FROM, rounds)
 
 
 def peer_append(size: int, peer: str, arguments: dict, rounds: int) -> Task:

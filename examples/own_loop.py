@@ -69,7 +69,7 @@ async def turn(t: Turnlog, session_id: str, text: str) -> str:
             raise
 
 
-async def compact(step: Compact, append: Callable[[Entry], Awaitable[list[Entry]]]) -> list[Entry] | None:
+async def compact(step: Compact, append: Callable[..., Awaitable[list[Entry]]]) -> list[Entry] | None:
     """None: the summary does not count, and the guard goes on without it."""
     summary = await summarise(step.plan)
     if why := compaction.refusal(step.plan, summary, lenient=step.trigger == "overflow"):
@@ -84,7 +84,7 @@ async def compact(step: Compact, append: Callable[[Entry], Awaitable[list[Entry]
         model="fake",
     )
     print(f"  compacted entries {body.covers}: {body.tokens_before} -> {body.tokens_after} tokens")
-    return await append(body)
+    return await append(body, *step.along)
 
 
 async def main() -> None:

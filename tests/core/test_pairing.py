@@ -59,9 +59,6 @@ def test_the_results_of_parallel_calls_stand_in_one_message_in_call_order():
     assert answers(shown[2]) == {"x": "1", "y": "2"}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the answer joins the call's message, so it comes before the result it is made of"
-)
 @pytest.mark.parametrize(
     "bodies",
     [
@@ -74,7 +71,6 @@ def test_results_written_before_their_calls_are_brought_in_order(bodies):
     assert messages(*bodies) == messages(said("q"), calls("x"), result("x"), answered("a"), said("next"))
 
 
-@pytest.mark.xfail(strict=True, reason="the answer joins the calls' message, so it comes before the results")
 def test_two_results_written_before_their_two_calls_are_brought_in_order():
     """A3 as the older seed system writes it: one answer with two calls, one message with two results."""
     early = messages(result("x", "1"), result("y", "2"), said("q"), calls("x"), calls("y"), answered("a"), said("n"))
@@ -111,9 +107,6 @@ def test_a_call_repeated_within_one_answer_is_one_call():
     assert owed(calls(use("x"), use("x")), result("x")) == [("x", "out")]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Pairing.blocks tells blocks apart by identity; one object twice is dropped twice"
-)
 def test_the_same_block_object_twice_is_one_call():
     block = use("x")
     messages(said("q"), Assistant(content=[block, block]), result("x"))
@@ -300,7 +293,6 @@ def test_a_call_whose_id_had_to_change_keeps_its_other_fields():
     assert shown[3]["content"] == [{**block, "id": "x_2"}]
 
 
-@pytest.mark.xfail(strict=True, reason="a call id with a lone surrogate is cleaned in the call but not in its result")
 def test_a_call_id_with_a_lone_surrogate_can_be_sent():
     messages(said("q"), calls("x\ud800", "x\udfff"), result("x\ud800", "1"), result("x\udfff", "2"))
 

@@ -144,10 +144,9 @@ def test_no_cut_parts_a_call_from_its_result(moves, keep):
     assert not isinstance(plan.kept[0], ToolResult)
     whole = compaction.pair([*plan.fold, *plan.kept])
     folded = {e.seq for e in plan.fold}
-    for seq, calls in whole.calls.items():
-        for call in calls:
-            if call.result is not None:
-                assert (seq in folded) == (call.result.seq in folded)
+    for seq, call in whole.pairs():
+        if call.result is not None:
+            assert (seq in folded) == (call.result.seq in folded)
 
 
 def test_a_dangling_call_never_blocks_compaction():

@@ -14,18 +14,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from ..core.entries import (
-    ENTRY_MAX_BYTES,
-    FORMAT_VERSION,
-    NESTING_MAX,
-    Assistant,
-    Entry,
-    Foreign,
-    Opened,
-    Received,
-    ToolResult,
-    User,
-)
+from ..core.entries import ENTRY_MAX_BYTES, FORMAT_VERSION, NESTING_MAX, Entry, Opened
 from ..errors import StoreError, UsageError
 
 _encoder = msgspec.json.Encoder()
@@ -52,17 +41,9 @@ def encode(entry: Entry) -> bytes:
         raise UsageError(
             f"the entry has {len(line):,} bytes; the limit is {ENTRY_MAX_BYTES:,}", hint="Store it as a file."
         )
-    if len(line) > NESTING_MAX and _may_nest(entry) and depth(msgspec.to_builtins(entry)) > NESTING_MAX:
+    if line.count(b"[") + line.count(b"{") > NESTING_MAX and depth(msgspec.to_builtins(entry)) > NESTING_MAX:
         raise _too_deep()
     return line
-
-
-def _may_nest(entry: Entry) -> bool:
-    """Most entries hold nothing but text, and those need no look inside."""
-    if isinstance(entry, User | Assistant | ToolResult | Received):
-        content = entry.content
-        return isinstance(content, list) and any(block.get("type") != "text" for block in content)
-    return isinstance(entry, Foreign)
 
 
 def encode_plain(value: Struct) -> bytes:

@@ -22,9 +22,9 @@ from .entries import (
     Transcript,
     Undo,
     User,
-    user_content,
+    clean,
 )
-from .history import View, as_text, clean, fence, survey
+from .history import View, as_text, fence, name_of, shown_content, survey, whole_content
 from .pairing import pair
 from .session import live_path, mark_of, on_path
 
@@ -80,6 +80,7 @@ class Plan(Struct, frozen=True):
     kept: list[Message]
     previous: Compaction | None
     view: View
+    transcript: Transcript
 
 
 class Coverage(Struct, frozen=True):
@@ -137,31 +138,33 @@ def plan(
     itself will take up; a fold of not more than that many cannot shrink anything.
     """
     view = survey(transcript)
-    wanted = _wanted(view.tail, keep, size or default_size)
+    wanted = _wanted(view, keep, size or sizer(view))
     if wanted is None:
         return None
-    cut = _settle(view.tail, wanted, keep.kind in ("messages", "fraction"), waiting)
-    return cut_at(view, cut, added=added) if cut else None
+    cut = _settle(view, wanted, keep.kind in ("messages", "fraction"), waiting)
+    return cut_at(transcript, view, cut, added=added) if cut else None
 
 
-def cut_at(view: View, cut: int, *, added: int = 1) -> Plan | None:
+def cut_at(transcript: Transcript, view: View, cut: int, *, added: int = 1) -> Plan | None:
     """The plan that folds the first `cut` messages of the tail."""
     if cut <= (0 if view.compaction else added):
         return None
     tail = view.tail
     first_kept = tail[cut].seq
-    return Plan(first_kept, (view.start, first_kept - 1), tail[:cut], tail[cut:], view.compaction, view)
+    covers = (view.start, first_kept - 1)
+    return Plan(first_kept, covers, tail[:cut], tail[cut:], view.compaction, view, transcript)
 
 
-def _wanted(tail: Sequence[Message], keep: Keep, size: Size) -> int | None:
+def _wanted(view: View, keep: Keep, size: Size) -> int | None:
     """The index of the first message kept, before looking at what may be parted."""
+    tail = view.tail
     count = len(tail)
     match keep.kind:
         case "from_last_user":
-            starts = turn_starts(tail)
+            starts = turn_starts(view)
             return starts[-1] if starts else None
         case "turns":
-            starts = turn_starts(tail)
+            starts = turn_starts(view)
             return starts[-int(keep.n)] if len(starts) > keep.n else None
         case "messages":
             return count - int(keep.n) if count > keep.n else None
@@ -182,13 +185,18 @@ def _fitting(tail: Sequence[Message], budget: int, size: Size) -> int | None:
     return None
 
 
-def turn_starts(tail: Sequence[Message]) -> list[int]:
+def turn_starts(view: View) -> list[int]:
     """A user message right after tool results steers the running turn; any other one begins a turn."""
+    tail = view.tail
     return [
         index
         for index, entry in enumerate(tail)
-        if isinstance(entry, User) and (index == 0 or not isinstance(tail[index - 1], ToolResult))
+        if isinstance(entry, User) and (index == 0 or not _steers(tail[index - 1], entry, view.failed))
     ]
+
+
+def _steers(before: Message, entry: User, failed: Sequence[int]) -> bool:
+    return isinstance(before, ToolResult) and not any(before.seq < seq < entry.seq for seq in failed)
 
 
 def seams(tail: Sequence[Message], waiting: Collection[str] = ()) -> list[int]:
@@ -196,14 +204,13 @@ def seams(tail: Sequence[Message], waiting: Collection[str] = ()) -> list[int]:
     places = {entry.seq: index for index, entry in enumerate(tail)}
     barred = [0] * (len(tail) + 1)
     last = len(tail) - 1
-    for seq, calls in pair(tail).calls.items():
-        for call in calls:
-            if call.result is not None:
-                ends = sorted((places[seq], places[call.result.seq]))
-                barred[ends[0] + 1] += 1
-                barred[ends[1] + 1] -= 1
-            if call.id in waiting or call.block.get("id") in waiting:
-                last = min(last, places[seq])
+    for seq, call in pair(tail).pairs():
+        if call.result is not None:
+            ends = sorted((places[seq], places[call.result.seq]))
+            barred[ends[0] + 1] += 1
+            barred[ends[1] + 1] -= 1
+        if call.id in waiting or call.block["id"] in waiting:
+            last = min(last, places[seq])
     found: list[int] = []
     depth = 0
     for index in range(last + 1):
@@ -215,21 +222,25 @@ def seams(tail: Sequence[Message], waiting: Collection[str] = ()) -> list[int]:
     return found
 
 
-def _settle(tail: Sequence[Message], wanted: int, whole_turns: bool, waiting: Collection[str]) -> int:
+def _settle(view: View, wanted: int, whole_turns: bool, waiting: Collection[str]) -> int:
     """Outward, that is: rather keep more. To a turn's start if that still folds at least half of what was wanted."""
-    allowed = [index for index in seams(tail, waiting) if index <= wanted]
+    allowed = [index for index in seams(view.tail, waiting) if index <= wanted]
     if whole_turns:
-        starts = set(turn_starts(tail))
+        starts = set(turn_starts(view))
         whole = [index for index in allowed if index in starts]
         if whole and whole[-1] * 2 >= wanted:
             return whole[-1]
     return allowed[-1] if allowed else 0
 
 
-def default_size(entry: Message) -> int:
-    """Estimated tokens of one message by the default estimator."""
-    role = "assistant" if isinstance(entry, Assistant) else "user"
-    return tokens.of_messages([{"role": role, "content": entry.content or ""}])
+def sizer(view: View, estimator: str = "calibrated", scale: tokens.Scale = tokens.UNCALIBRATED) -> Size:
+    """Estimated tokens of one message as it is shown."""
+
+    def size(entry: Message) -> int:
+        role = "assistant" if isinstance(entry, Assistant) else "user"
+        return tokens.estimate([{"role": role, "content": shown_content(entry, view)}], estimator, scale=scale)
+
+    return size
 
 
 def due(
@@ -238,7 +249,7 @@ def due(
     """The first automatic trigger that holds, unless one of the rules against endless loops forbids it."""
     view = survey(transcript)
     reached = next((trigger for trigger in triggers if _holds(trigger, view, tokens_now, window)), None)
-    if reached and may_compact(transcript, view, window=window, size=size or default_size, asked=False):
+    if reached and may_compact(transcript, view, window=window, size=size or sizer(view), asked=False):
         return reached
     return None
 
@@ -262,9 +273,9 @@ def reserve(wanted: int, window: int) -> int:
 
 def may_compact(transcript: Transcript, view: View, *, window: int, size: Size, asked: bool) -> bool:
     """Another one in the same turn, or after the user undid one, only once a tenth of the window has come in."""
-    starts = turn_starts(view.tail)
-    turn = view.tail[starts[-1]].seq if starts else 0
-    since = view.compaction.seq if view.compaction and view.compaction.seq > turn > 0 else 0
+    starts = turn_starts(view)
+    turn = view.tail[starts[-1]].seq if starts else 0  # 0: its beginning is folded already
+    since = view.compaction.seq if view.compaction and view.tail and view.compaction.seq > turn else 0
     if not asked:
         since = max([since, *(_undone_compactions(transcript, view))])
     if not since:
@@ -276,9 +287,11 @@ def may_compact(transcript: Transcript, view: View, *, window: int, size: Size, 
 def _undone_compactions(transcript: Transcript, view: View) -> list[int]:
     folded = {entry.seq for entry in transcript if isinstance(entry, Compaction)}
     newest = view.compaction.seq if view.compaction else 0
-    return [
-        entry.seq for entry in transcript if isinstance(entry, Undo) and entry.target in folded and entry.seq > newest
-    ]
+    undos = [e.seq for e in transcript if isinstance(e, Undo) and e.target in folded and e.seq > newest]
+    if not undos:
+        return []
+    path = live_path([mark for mark in map(mark_of, transcript) if mark], transcript[-1].seq)
+    return [seq for seq in undos if on_path(seq, path)]
 
 
 def complete(
@@ -380,7 +393,7 @@ def record(fold: Sequence[Message], view: View) -> str:
 def _label(entry: Message) -> str:
     match entry:
         case User():
-            return f"USER ({entry.sender})" if entry.sender else "USER"
+            return f"USER ({name_of(entry.sender)})" if entry.sender else "USER"
         case Assistant():
             return "ASSISTANT"
         case ToolResult():
@@ -388,8 +401,7 @@ def _label(entry: Message) -> str:
 
 
 def _words(entry: Message, view: View) -> str:
-    content = user_content(entry, view.received) if isinstance(entry, User) else entry.content
-    return clean(as_text(content))
+    return clean(as_text(whole_content(entry, view)))
 
 
 def chunks(fold: Sequence[Message], size: Size, budget: int) -> list[list[Message]]:
@@ -410,7 +422,8 @@ _IDENTIFIER = re.compile(
     r"https?://[^\s<>\"'`)\]]+"
     r"|(?:[\w.~-]+)?(?:/[\w.@+-]+){2,}"
     r"|[\w-]+\.[A-Za-z][A-Za-z0-9]{0,4}\b(?=[\s:,;)\]'\"`]|$)"
-    r"|(?=[\w-]*\d)[A-Za-z0-9_][\w-]{5,}"
+    r"|(?=[\w-]*\d)\w[\w-]{5,}",
+    re.ASCII,  # otherwise a Chinese sentence with a number in it would be one
 )
 
 
@@ -424,13 +437,13 @@ def refusal(plan: Plan, summary: str, *, size: Size | None = None, lenient: bool
     """Why this summary does not count, or "". `lenient` on overflow: anything that shrinks the prompt is welcome."""
     if not summary.strip():
         return "the summary is empty"
-    if lenient:
-        return ""
     length = tokens.of_text(summary)
-    replaced = sum(map(size or default_size, plan.fold))
+    replaced = sum(map(size or sizer(plan.view), plan.fold))
     replaced += tokens.of_text(plan.previous.summary) if plan.previous else 0
     if length > SUMMARY_FREE_TOKENS and length > replaced:
         return f"the summary ({length} tokens) is longer than what it replaces ({replaced})"
+    if lenient:
+        return ""
     wanted: set[str] = set()
     for entry in plan.fold[-IDENTIFIERS_FROM_MESSAGES:]:
         wanted |= identifiers(_words(entry, plan.view))
@@ -443,7 +456,7 @@ def refusal(plan: Plan, summary: str, *, size: Size | None = None, lenient: bool
 def digest(plan: Plan, budget_chars: int) -> str:
     """A summary without a model: who said what, each cut to the same length; tool results only named."""
     previous = plan.previous.summary if plan.previous else ""
-    head = f"[Digest made without a model; {len(plan.fold)} messages are folded here and can be expanded.]"
+    head = f"[Digest of {len(plan.fold)} messages, made without a model]"
     room = max(STUB_CHARS, budget_chars - len(head))
     parts: list[str] = []
     if previous:

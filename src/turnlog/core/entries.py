@@ -5,7 +5,7 @@ gives both. Entries say what happened, never what it means: history, session row
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct, field
 
@@ -156,23 +156,37 @@ NEEDS_LEASE = (User, Assistant, ToolResult, Compaction, Shortened, Undo, Rewind,
 """What only the holder of the lease may write: everything a running turn builds upon."""
 
 
-def text_of(content: Content | None) -> str:
-    """The words in it, for titles, search and summaries; tool calls and images have none of their own."""
-    if content is None:
-        return ""
+def text_of(content: Any) -> str:
+    """The words in it, for titles, search and summaries; tool calls and images have none of their own.
+
+    Inside a block anything may stand where an import or a model put it: what is not text has no words.
+    """
     if isinstance(content, str):
         return content
-    return "\n\n".join(text for text in map(_block_text, content) if text)
+    if not isinstance(content, list):
+        return ""
+    return "\n\n".join(filter(None, map(_block_text, cast("list[Any]", content))))
 
 
-def _block_text(block: Mapping[str, Any]) -> str:
-    match block.get("type"):
-        case "text":
-            return str(block.get("text", ""))
-        case "tool_result":
-            return text_of(block.get("content"))
+def _block_text(block: Any) -> str:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "tool_result", "content": inner}:
+            return text_of(inner)
         case _:
             return ""
+
+
+def clean(text: str) -> str:
+    """Lone surrogates cannot be sent; everything else stays."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
 
 
 def tool_uses(entry: Assistant) -> list[Block]:

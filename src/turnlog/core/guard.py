@@ -16,6 +16,7 @@ generator where a Send was refused, and closes the generator once a Send went th
 No request is sent twice, at most one compaction is asked for, and none that could not shrink the prompt.
 """
 
+import json
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias
 
@@ -29,15 +30,12 @@ from .entries import (
     Assistant,
     Compaction,
     Entry,
-    Message,
     Shortened,
     ToolResult,
     Transcript,
     Undo,
-    User,
     context_tokens,
     text_of,
-    user_content,
 )
 from .history import History, View
 
@@ -91,11 +89,13 @@ class Shorten(Struct, frozen=True):
 
 
 class Compact(Struct, frozen=True):
-    """Summarise plan.fold, check the answer, append the compaction."""
+    """Summarise plan.fold, check the answer, append the compaction and, in the same append, what goes along."""
 
     plan: Plan
     trigger: str
     tokens_before: int
+    along: list[Entry]
+    """A compaction ends shortenings; results that are kept and would be too large again are shortened anew."""
 
 
 class Rescue(Struct, frozen=True):
@@ -115,9 +115,9 @@ def protect(
     compacted = False
     size = measure(transcript, limits)
     if compact_first and (trigger := _due(transcript, limits, size)):
-        plan = worthwhile(transcript, limits, size)
+        plan, along = _either(transcript, limits)
         if plan is not None:
-            answer = yield Compact(plan, str(trigger.kind), size)
+            answer = yield Compact(plan, str(trigger.kind), size, along)
             compacted = answer is not None
             transcript = answer if answer is not None else transcript
     refused = yield from _attempt(transcript, limits, "as_is", sent)
@@ -130,7 +130,7 @@ def protect(
         if refused is None:
             return
     if not compacted and (plan := _on_overflow(transcript, limits)):
-        answer = yield Compact(plan, "overflow", measure(transcript, limits))
+        answer = yield Compact(plan, "overflow", measure(transcript, limits), again_shortened(plan))
         if answer is not None:
             transcript = answer
             refused = yield from _attempt(transcript, limits, "compacted", sent)
@@ -176,7 +176,7 @@ def measure(transcript: Transcript, limits: Limits) -> int:
     if limits.estimator == "calibrated" and (anchor := _anchor(transcript, view)):
         seq, reported = anchor
         later: list[history.ApiMessage] = [
-            {"role": "user", "content": _content(entry, view)} for entry in view.tail if entry.seq > seq
+            {"role": "user", "content": history.shown_content(entry, view)} for entry in view.tail if entry.seq > seq
         ]
         return reported + tokens.of_messages(later, scale=limits.scale)
     return of_history(history.build(transcript, system=limits.system, inject=limits.inject), limits)
@@ -192,55 +192,66 @@ def _anchor(transcript: Transcript, view: View) -> tuple[int, int] | None:
     return None
 
 
-def _content(entry: Message, view: View) -> Any:
-    return user_content(entry, view.received) if isinstance(entry, User) else entry.content
-
-
-def entry_size(limits: Limits) -> compaction.Size:
-    def size(entry: Message) -> int:
-        role = "assistant" if isinstance(entry, Assistant) else "user"
-        message = {"role": role, "content": entry.content or ""}
-        return tokens.estimate([message], limits.estimator, scale=limits.scale)
-
-    return size
-
-
 def _due(transcript: Transcript, limits: Limits, size: int) -> Trigger | None:
-    return compaction.due(transcript, limits.triggers, tokens_now=size, window=limits.window, size=entry_size(limits))
+    view = history.survey(transcript)
+    return compaction.due(
+        transcript, limits.triggers, tokens_now=size, window=limits.window, size=entry_size(limits, view)
+    )
 
 
-def worthwhile(transcript: Transcript, limits: Limits, size: int) -> Plan | None:
-    """A plan that is sure to shrink the prompt: its floor is below what there is now."""
+def entry_size(limits: Limits, view: View) -> compaction.Size:
+    return compaction.sizer(view, limits.estimator, limits.scale)
+
+
+def _either(transcript: Transcript, limits: Limits) -> tuple[Plan | None, list[Entry]]:
+    """The policy's plan; failing that, the same with what was shortened kept so."""
+    if plan := worthwhile(transcript, limits):
+        return plan, []
+    plan = worthwhile(transcript, limits, shortened=True)
+    return plan, again_shortened(plan) if plan else []
+
+
+def worthwhile(transcript: Transcript, limits: Limits, *, shortened: bool = False) -> Plan | None:
+    """A plan that is sure to shrink the prompt: its floor is below what there is now, both estimated the same way."""
     plan = compaction.plan(
         transcript,
         limits.keep,
-        size=entry_size(limits),
+        size=entry_size(limits, history.survey(transcript)),
         waiting=limits.waiting,
         added=added_messages(limits.inject),
     )
-    return plan if plan is not None and floor(plan, limits) < size else None
+    if plan is None:
+        return None
+    now = of_history(history.build(transcript, system=limits.system, inject=limits.inject), limits)
+    return plan if floor(plan, limits, along=again_shortened(plan) if shortened else ()) < now else None
+
+
+def again_shortened(plan: Plan) -> list[Entry]:
+    kept = {entry.seq for entry in plan.kept}
+    limits = {limit for seq, limit in plan.view.shortened.items() if seq in kept}
+    return [
+        Shortened(targets=tuple(s for s, n in plan.view.shortened.items() if s in kept and n == limit), limit=limit)
+        for limit in sorted(limits)
+    ]
 
 
 def added_messages(inject: str) -> int:
     return {"system": 0, "pair": 2}.get(inject, 1)
 
 
-def floor(plan: Plan, limits: Limits) -> int:
+def floor(plan: Plan, limits: Limits, *, along: Sequence[Entry] = ()) -> int:
     """The least that would be sent after this plan: system, tools, pins, tail, and next to no summary."""
-    least = Compaction(seq=plan.kept[-1].seq + 1, summary="-", first_kept=plan.first_kept, covers=plan.covers)
-    shown = history.build([*plan.view.pins, *plan.kept, least], system=limits.system, inject=limits.inject)
-    return of_history(shown, limits)
+    least = Compaction(summary="-", first_kept=plan.first_kept, covers=plan.covers)
+    return of_history(_shown_with(plan.transcript, [least, *along], limits), limits)
 
 
 def _on_overflow(transcript: Transcript, limits: Limits) -> Plan | None:
     view = history.survey(transcript)
-    if not compaction.may_compact(transcript, view, window=limits.window, size=entry_size(limits), asked=True):
+    if not compaction.may_compact(transcript, view, window=limits.window, size=entry_size(limits, view), asked=True):
         return None
-    size = of_history(history.build(transcript, system=limits.system, inject=limits.inject), limits)
-    if plan := worthwhile(transcript, limits, size):
-        return plan
-    # The policy's own tail is too large to leave anything to fold: keep less.
-    return worthwhile(transcript, replace(limits, keep=Keep("from_last_user")), size)
+    # Where the policy's own tail leaves nothing to fold, keep less.
+    less = replace(limits, keep=Keep("from_last_user"))
+    return worthwhile(transcript, limits, shortened=True) or worthwhile(transcript, less, shortened=True)
 
 
 def oversized_results(transcript: Transcript, limit: int) -> list[int]:
@@ -259,36 +270,49 @@ def rescue(transcript: Transcript, limits: Limits, refused: ContextOverflow | No
     view = history.survey(transcript)
     cuts = compaction.seams(view.tail, limits.waiting)
     stubs = _stub_limit(limits)
-    target = _target(transcript, limits, refused)
     suffix = _suffix_sizes(view, limits, stubs)
+    shown = history.build(transcript, system=limits.system, inject=limits.inject)
     fixed = _fixed_size(limits, view) + int(limits.window * DIGEST_SHARE)
-    fits = [cut for cut in cuts if fixed + suffix[cut] <= target]
-    chosen = fits[0] if fits else (cuts[-1] if cuts else 0)
-    plan = compaction.cut_at(view, chosen, added=0)
+    target = _target(of_history(shown, limits), limits, refused)
+    chosen = next((cut for cut in cuts if fixed + suffix[cut] <= target), cuts[-1] if cuts else 0)
+    plan = compaction.cut_at(transcript, view, chosen, added=0)
     if plan is None:
         return None
+    bodies = _rescue_bodies(plan, limits, stubs)
+    after = _shown_with(transcript, bodies, limits)
+    # By what would be sent, not by the estimate: a coarse estimator sees no size at all in short messages.
+    if _length(after) >= _length(shown):
+        return None
+    sizes = {"tokens_before": measure(transcript, limits), "tokens_after": of_history(after, limits)}
+    return [replace(bodies[0], **sizes), *bodies[1:]]
+
+
+def _length(shown: History) -> int:
+    return len(shown.system) + len(json.dumps(shown.messages, default=str))
+
+
+def _rescue_bodies(plan: Plan, limits: Limits, stubs: int) -> list[Compaction | Shortened]:
     summary = compaction.digest(plan, int(limits.window * DIGEST_SHARE * CHARS_PER_TOKEN))
-    body = compaction.complete(
-        plan,
-        summary,
-        trigger="rescue",
-        tokens_before=measure(transcript, limits),
-        tokens_after=fixed + suffix[chosen],
-    )
+    body = compaction.complete(plan, summary, trigger="rescue", tokens_before=0, tokens_after=0)
     long = [e.seq for e in plan.kept if isinstance(e, ToolResult) and len(text_of(e.content)) > stubs]
     return [body, Shortened(targets=tuple(long), limit=stubs)] if long else [body]
+
+
+def _shown_with(transcript: Transcript, bodies: Sequence[Entry], limits: Limits) -> History:
+    end = transcript[-1].seq
+    added = [replace(body, seq=end + n) for n, body in enumerate(bodies, 1)]
+    return history.build([*transcript, *added], system=limits.system, inject=limits.inject)
 
 
 def _stub_limit(limits: Limits) -> int:
     return max(compaction.STUB_CHARS, limits.result_limit() // 10)
 
 
-def _target(transcript: Transcript, limits: Limits, refused: ContextOverflow | None) -> int:
-    size = of_history(history.build(transcript, system=limits.system, inject=limits.inject), limits)
+def _target(now: int, limits: Limits, refused: ContextOverflow | None) -> int:
     share = RESCUE_SHARE
     if refused is not None and 0 < refused.window < refused.tokens:
         share = min(share, refused.window / refused.tokens * 0.8)
-    return min(int(size * share), limits.window - compaction.reserve(16_384, limits.window))
+    return min(int(now * share), limits.window - compaction.reserve(16_384, limits.window))
 
 
 def _fixed_size(limits: Limits, view: View) -> int:
@@ -302,7 +326,7 @@ def _fixed_size(limits: Limits, view: View) -> int:
 
 
 def _suffix_sizes(view: View, limits: Limits, stub: int) -> Sequence[int]:
-    size = entry_size(limits)
+    size = entry_size(limits, view)
     sums = [0] * (len(view.tail) + 1)
     for index in range(len(view.tail) - 1, -1, -1):
         entry = view.tail[index]

@@ -12,7 +12,7 @@ A transcript may be given from any point on, as long as it holds what `session.r
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from msgspec import Struct
 
@@ -32,6 +32,7 @@ from .entries import (
     Transcript,
     Undo,
     User,
+    clean,
     text_of,
     user_content,
 )
@@ -51,6 +52,8 @@ SUMMARY_NOTE = (
 )
 PINS_NOTE = "Pinned from earlier in this conversation, word for word:"
 NO_OUTPUT = "(no output)"
+EMPTY = "(empty message)"
+SENDER_SHOWN_CHARS = 80
 
 OVERSIZED_SHOWN_CHARS = 2_000
 """What is shown of a user's text that nothing could make fit, so that it cannot kill the session again."""
@@ -77,13 +80,15 @@ class View(Struct, frozen=True):
     tail: list[Message]
     """Messages from the boundary on, in order."""
     compaction: Compaction | None
-    pins: list[Entry]
+    pins: list[Message]
     """Pinned messages whose own place is folded, in order."""
     shortened: dict[int, int]
     """seq of a tool result → characters shown of it."""
     oversized: frozenset[int]
     """User entries whose turn failed because they could not be made to fit."""
     received: dict[int, Received]
+    failed: tuple[int, ...]
+    """Where turns ended without an answer."""
 
 
 def build(transcript: Transcript, *, system: str = "", inject: str = "user") -> History:
@@ -117,10 +122,11 @@ def survey(transcript: Transcript) -> View:
         start=boundary or first,
         tail=tail,
         compaction=compaction,
-        pins=[entry for entry in live if entry.seq in held and entry.seq < boundary] if held else [],
+        pins=[e for e in live if e.seq in held and e.seq < boundary and isinstance(e, MESSAGES)] if held else [],
         shortened=_shortened(others, undone, compaction),
         oversized=_oversized(live) if any(isinstance(entry, Failed) for entry in others) else frozenset(),
         received={entry.seq: entry for entry in transcript if isinstance(entry, Received)},
+        failed=tuple(entry.seq for entry in others if isinstance(entry, Failed)),
     )
 
 
@@ -170,7 +176,8 @@ def _inject(writer: "_Writer", view: View, system: str, inject: str) -> tuple[st
         lead.append(quoted)
     elif summary and inject == "pair":
         lead.append(f"{PAIR_SUMMARY}\n{clean(summary)}")
-    writer.add_user([{"type": "text", "text": text} for text in lead])
+    if lead:
+        writer.add_user([{"type": "text", "text": text} for text in lead])
     if summary and inject == "pair":
         writer.add_assistant([{"type": "text", "text": PAIR_ACKNOWLEDGED}])
     elif summary and inject == "assistant":
@@ -181,51 +188,63 @@ def _inject(writer: "_Writer", view: View, system: str, inject: str) -> tuple[st
 def pins_text(view: View) -> str:
     if not view.pins:
         return ""
-    parts = [f"({_speaker(entry)})\n{fence(clean(_whole_text(entry, view.received)))}" for entry in view.pins]
+    parts = [f"({_speaker(entry)})\n{fence(clean(as_text(whole_content(entry, view))))}" for entry in view.pins]
     return "\n".join((PINS_NOTE, *parts))
 
 
-def _speaker(entry: Entry) -> str:
+def _speaker(entry: Message) -> str:
     match entry:
         case User():
-            return f"user {entry.sender}" if entry.sender else "user"
+            return f"user {name_of(entry.sender)}" if entry.sender else "user"
         case Assistant():
             return "assistant"
-        case _:
+        case ToolResult():
             return "tool output"
 
 
-def _whole_text(entry: Entry, received: Mapping[int, Received]) -> str:
-    match entry:
-        case User():
-            return as_text(user_content(entry, received))
-        case Assistant() | ToolResult():
-            return as_text(entry.content)
-        case _:
-            return ""
+def name_of(sender: str) -> str:
+    """A sender's name on one line and in bounds: people choose their names themselves."""
+    return " ".join(clean(sender).split())[:SENDER_SHOWN_CHARS]
 
 
-def as_text(content: Content) -> str:
+def whole_content(entry: Message, view: View) -> Content:
+    return user_content(entry, view.received) if isinstance(entry, User) else entry.content
+
+
+def shown_content(entry: Message, view: View) -> Content:
+    """What the model is shown of a message, before cleaning: the whole, or a part where it was cut."""
+    if isinstance(entry, User):
+        return _user_content(entry, view)
+    return _result_content(entry, view.shortened) if isinstance(entry, ToolResult) else entry.content
+
+
+def as_text(content: Any) -> str:
     """All of it as text: calls and blocks of unknown kinds as JSON, images as a note of their kind."""
     if isinstance(content, str):
         return content
-    return "\n\n".join(filter(None, map(_block_as_text, content)))
+    if not isinstance(content, list):
+        return _as_json(content)
+    return "\n\n".join(filter(None, map(_block_as_text, cast("list[Any]", content))))
 
 
-def _block_as_text(block: Block) -> str:
-    match block.get("type"):
-        case "text":
-            return str(block.get("text", ""))
-        case "thinking" | "redacted_thinking":
+def _block_as_text(block: Any) -> str:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "thinking" | "redacted_thinking"}:
             return ""
-        case "image":
+        case {"type": "image"}:
             return "[image]"
-        case "tool_use":
-            return f"[called {block.get('name')}: {json.dumps(block.get('input'), ensure_ascii=False, default=str)}]"
-        case "tool_result":
+        case {"type": "tool_use"}:
+            return f"[called {block.get('name')}: {_as_json(block.get('input'))}]"
+        case {"type": "tool_result"}:
             return as_text(block.get("content") or "")
         case _:
-            return json.dumps(block, ensure_ascii=False, default=str)
+            return _as_json(block)
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def fence(text: str) -> str:
@@ -260,6 +279,8 @@ def _write_with_tools(writer: "_Writer", view: View, pairing: Pairing) -> None:
                 writer.add_user(_user_content(entry, view))
             case Assistant():
                 if entry.stop != "error":
+                    if pairing.follows_early_results(entry):
+                        writer.pay()
                     writer.add_assistant(pairing.blocks(entry))
                     writer.owe(_result_block(view, *owed) for owed in pairing.owed(entry))
             case ToolResult():
@@ -336,17 +357,6 @@ def _from_line_start(tail: str) -> str:
     return tail[cut + 1 :] if 0 <= cut <= len(tail) // 5 else tail
 
 
-def clean(text: str) -> str:
-    """Lone surrogates cannot be sent; everything else stays."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
-
-
 def _clean_content(content: Content, *, calls: bool = False) -> Content:
     """`calls`: tool calls may stand here, because pairing has looked at them."""
     if isinstance(content, str):
@@ -366,15 +376,15 @@ def _clean_block(block: Block, calls: bool) -> Block | None:
         # Inside a user entry a result has no call to belong to: pairing only knows tool_result entries.
         return {"type": "text", "text": f"[Tool result]\n{fence(clean(as_text(block.get('content') or '')))}"}
     if not kind or not isinstance(kind, str) or (kind == "tool_use" and not calls):
-        return {"type": "text", "text": clean(json.dumps(block, ensure_ascii=False, default=str))}
+        return {"type": "text", "text": clean(_as_json(block))}
     return block if kind in ("image", "document") else _clean_deep(block)
 
 
 def _clean_deep(block: Block) -> Block:
     try:
-        json.dumps(block, ensure_ascii=False, default=str).encode()
+        _as_json(block).encode()
     except UnicodeEncodeError:
-        return json.loads(json.dumps(block, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+        return json.loads(_as_json(block).encode("utf-8", "replace"))
     return block
 
 
@@ -387,9 +397,11 @@ class _Writer:
         self.texts: list[str] = []
         self.blocks: list[Block] | None = None
         self.debts: list[Block] = []
+        self.blank = False
 
     def add_user(self, content: Content) -> None:
         self.pay()
+        self.blank = True
         self._add("user", _clean_content(content))
 
     def add_assistant(self, content: Content) -> None:
@@ -430,4 +442,6 @@ class _Writer:
         self._flush()
         if self.messages and self.messages[0]["role"] == "assistant":
             self.messages.insert(0, {"role": "user", "content": CONTINUES})
+        if not self.messages and self.blank:
+            self.messages.append({"role": "user", "content": EMPTY})
         return self.messages

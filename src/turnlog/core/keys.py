@@ -174,7 +174,7 @@ def parse(text: str, *, agent: str = "main") -> SessionKey:
         case _:
             raise _not_a_key(text)
     check_agent(key.agent)
-    return key
+    return _checked(key)
 
 
 def _not_a_key(text: str) -> UsageError:

@@ -9,13 +9,15 @@ without any call are orphans: the caller shows them as quoted data.
 import json
 from collections.abc import Sequence
 
-from .entries import Assistant, Block, Message, ToolResult
+from .entries import Assistant, Block, Message, ToolResult, clean
 
 
-class _Call:
-    __slots__ = ("block", "id", "name", "repeats", "result")
+class Call:
+    """One tool_use block. `repeats`: the same call was written before and is still open."""
 
-    def __init__(self, block: Block, call_id: str, repeats: "_Call | None") -> None:
+    __slots__ = ("block", "id", "repeats", "result")
+
+    def __init__(self, block: Block, call_id: str, *, repeats: bool) -> None:
         self.block = block
         self.id = call_id
         self.repeats = repeats
@@ -24,30 +26,52 @@ class _Call:
 
 class Pairing:
     def __init__(self) -> None:
-        self.calls: dict[int, list[_Call]] = {}
+        self.calls: dict[int, list[Call | None]] = {}
+        """seq of an assistant entry → one for each of its tool_use blocks, in order; None: malformed."""
         self.orphans: set[int] = set()
-        self.doubles: set[int] = set()
+        self._early: set[int] = set()
 
     def blocks(self, entry: Assistant) -> list[Block] | str:
         """The entry's content with unique call ids, repeats left out and malformed calls as text."""
-        calls = self.calls.get(entry.seq)
-        if calls is None or isinstance(entry.content, str):
+        if entry.seq not in self.calls or isinstance(entry.content, str):
             return entry.content
-        own = {id(call.block): call for call in calls}
+        calls = iter(self.calls[entry.seq])
         out: list[Block] = []
         for block in entry.content:
-            call = own.get(id(block))
             if block.get("type") != "tool_use":
                 out.append(block)
-            elif call is None:
+                continue
+            call = next(calls)
+            if call is None:
                 out.append({"type": "text", "text": f"[malformed tool call: {json.dumps(block, default=str)}]"})
-            elif call.repeats is None:
+            elif not call.repeats:
                 out.append(_sendable(block, call.id))
         return out
 
     def owed(self, entry: Assistant) -> list[tuple[str, ToolResult | None]]:
         """(id, result or None) of each call of this entry, in call order."""
-        return [(call.id, call.result) for call in self.calls.get(entry.seq, ()) if call.repeats is None]
+        calls = self.calls.get(entry.seq, ())
+        return [(call.id, call.result) for call in calls if call is not None and not call.repeats]
+
+    def follows_early_results(self, entry: Assistant) -> bool:
+        """Whether the results of the calls before it were written before those calls: then this is the answer."""
+        return entry.seq in self._early
+
+    def pairs(self) -> list[tuple[int, Call]]:
+        """(seq of the entry, call) of every call that is not a repeat."""
+        found = ((seq, call) for seq, calls in self.calls.items() for call in calls)
+        return [(seq, call) for seq, call in found if call is not None and not call.repeats]
+
+    def mark_early(self, tail: Sequence[Message]) -> None:
+        due = False
+        for entry in tail:
+            if not isinstance(entry, Assistant):
+                due = False
+            elif calls := self.owed(entry):
+                due = all(result is not None and result.seq < entry.seq for _, result in calls)
+            elif due:
+                self._early.add(entry.seq)
+                due = False
 
 
 def _sendable(block: Block, call_id: str) -> Block:
@@ -59,7 +83,7 @@ def _sendable(block: Block, call_id: str) -> Block:
 
 def pair(tail: Sequence[Message]) -> Pairing:
     pairing = Pairing()
-    open_calls: dict[str, list[_Call]] = {}
+    open_calls: dict[str, list[Call]] = {}
     answered: dict[str, list[ToolResult]] = {}
     early: list[ToolResult] = []
     used: set[str] = set()
@@ -75,26 +99,29 @@ def pair(tail: Sequence[Message]) -> Pairing:
                 early.append(entry)
     for result in early:
         _place_early(pairing, result, open_calls, answered)
+    if early:
+        pairing.mark_early(tail)
     return pairing
 
 
-def _add_calls(pairing: Pairing, entry: Assistant, open_calls: dict[str, list[_Call]], used: set[str]) -> None:
+def _add_calls(pairing: Pairing, entry: Assistant, open_calls: dict[str, list[Call]], used: set[str]) -> None:
     if isinstance(entry.content, str):
         return
     blocks = [block for block in entry.content if block.get("type") == "tool_use"]
-    if not blocks:
-        return
-    calls = pairing.calls.setdefault(entry.seq, [])
-    for block in blocks:
-        raw = block.get("id")
-        if not isinstance(raw, str) or not raw or not isinstance(block.get("name"), str) or not block["name"]:
-            continue
-        waiting = open_calls.setdefault(raw, [])
-        same = next((call for call in waiting if _same(call.block, block)), None)
-        call = _Call(block, raw if same else _unique(raw, used), same)
-        calls.append(call)
-        if same is None:
-            waiting.append(call)
+    if blocks:
+        pairing.calls[entry.seq] = [_call(block, open_calls, used) for block in blocks]
+
+
+def _call(block: Block, open_calls: dict[str, list[Call]], used: set[str]) -> Call | None:
+    raw = block.get("id")
+    if not isinstance(raw, str) or not raw or not isinstance(block.get("name"), str) or not block["name"]:
+        return None
+    waiting = open_calls.setdefault(raw, [])
+    if any(_same(call.block, block) for call in waiting):
+        return Call(block, raw, repeats=True)
+    call = Call(block, _unique(clean(raw), used), repeats=False)
+    waiting.append(call)
+    return call
 
 
 def _same(one: Block, other: Block) -> bool:
@@ -111,7 +138,7 @@ def _unique(raw: str, used: set[str]) -> str:
 
 
 def _place_early(
-    pairing: Pairing, result: ToolResult, open_calls: dict[str, list[_Call]], answered: dict[str, list[ToolResult]]
+    pairing: Pairing, result: ToolResult, open_calls: dict[str, list[Call]], answered: dict[str, list[ToolResult]]
 ) -> None:
     waiting = open_calls.get(result.tool_use_id)
     if waiting:

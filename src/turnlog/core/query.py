@@ -81,7 +81,9 @@ def haystack(row: Session) -> str:
 
 def is_plain(query: Query) -> bool:
     """Only agent and status restrict: their numbers can be kept instead of counted."""
-    return not (query.ids or query.key or query.channel or query.label or query.prefix or query.q)
+    return not query.ids and all(
+        value is None for value in (query.key, query.channel, query.label, query.prefix, query.q)
+    )
 
 
 def cursor_after(row: Session) -> str:

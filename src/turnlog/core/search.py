@@ -64,9 +64,9 @@ def terms(words: str) -> Terms:
 
 
 def searchable(entry: Entry) -> str:
-    """The words of an entry that searching looks at. A user entry made from `received` ones leaves it to them."""
+    """The words of an entry that searching looks at. A user entry without words of its own leaves it to `received`."""
     match entry:
-        case User(from_=()) | Assistant() | ToolResult() | Received():
+        case User() | Assistant() | ToolResult() | Received():
             return text_of(entry.content)
         case _:
             return ""
@@ -109,7 +109,9 @@ def _same_run(term: Term, run: Sequence[str]) -> bool:
 
 def snippet(query: Terms, text: str, width: int = SNIPPET_CHARS) -> str:
     """The surroundings of the first word found, on one line."""
-    at = text.lower().find(query[0].tokens[0])
-    start = max(0, (at if at >= 0 else 0) - width // 3)
+    folded = fold(text)
+    at = max(0, folded.find(query[0].tokens[0]))
+    # Folding may change the length (ß, ﬁ): the same share of the way is near enough for a snippet.
+    start = max(0, at * len(text) // max(1, len(folded)) - width // 3)
     piece = " ".join(text[start : start + width].split())
     return ("…" if start else "") + piece + ("…" if start + width < len(text) else "")

@@ -41,6 +41,7 @@ from .entries import (
     Undo,
     Unpin,
     User,
+    clean,
     context_tokens,
     text_of,
     tool_uses,
@@ -291,7 +292,7 @@ def pinned(marks: Sequence[Mark], last_seq: int) -> tuple[Interval, ...]:
     path = live_path(marks, last_seq)
     held: dict[int, int] = {}
     for mark in marks:
-        if mark.kind == "pin" and on_path(mark.seq, path):
+        if mark.kind == "pin" and on_path(mark.seq, path) and on_path(mark.at, path):
             held[mark.at] = mark.seq
         elif mark.kind == "unpin" and on_path(mark.seq, path):
             held.pop(mark.at, None)
@@ -428,12 +429,11 @@ class _Fold:
             marks=marks,
         )
         if len(marks) > MARKS_KEPT and len(stack) > STACK_KEPT:
-            self._prune(marks, stack[-STACK_KEPT].at, {seq for seq, _ in pins})
-            self.changes["pruned_compactions"] = before.pruned_compactions + len(stack) - STACK_KEPT
-
-    def _prune(self, marks: Sequence[Mark], oldest: int, held: set[int]) -> None:
-        self.changes["pruned_to"] = oldest - 1
-        self.changes["marks"] = tuple(mark for mark in marks if mark.seq >= oldest or mark.seq in held)
+            oldest = stack[-STACK_KEPT].at
+            held = {seq for seq, _ in pins}
+            self.changes["pruned_to"] = oldest - 1
+            self.changes["pruned_compactions"] = before.pruned_compactions + sum(m.seq < oldest for m in stack)
+            self.changes["marks"] = tuple(mark for mark in marks if mark.seq >= oldest or mark.seq in held)
 
 
 def _tokens_after(size: int, entry: User | Assistant | ToolResult | Received) -> int:
@@ -472,8 +472,9 @@ def milliseconds(ts: str) -> int:
 
 def cut_title(text: str, limit: int = TITLE_MAX_CHARS) -> str:
     """One line, at most `limit` characters, never cut inside a grapheme; `…` says that there was more."""
-    line = " ".join(text[: limit * 8].split()).encode("utf-8", "replace").decode()
-    if len(line) <= limit and len(text) <= limit * 8:
+    head = text.lstrip()
+    line = clean(" ".join(head[: limit * 8].split()))
+    if len(line) <= limit and len(head) <= limit * 8:
         return line
     end = min(limit - 1, len(line))
     while end > 0 and _joins(line, end):
@@ -489,6 +490,8 @@ def _joins(text: str, at: int) -> bool:
     if unicodedata.combining(char) or char in "\u200d\ufe0e\ufe0f\u20e3" or previous == "\u200d":
         return True
     if "\U0001f3fb" <= char <= "\U0001f3ff" or unicodedata.category(char) in ("Mn", "Me", "Mc"):
+        return True
+    if "\u1160" <= char <= "\u11ff" or "\U000e0020" <= char <= "\U000e007f":  # Hangul jamo, tags of regional flags
         return True
     flags = 0
     while at - flags > 0 and "\U0001f1e6" <= text[at - 1 - flags] <= "\U0001f1ff":
