@@ -185,6 +185,33 @@ def test_then_it_is_rescued_and_only_then_given_up(at):
     assert (rescue.trigger, rescue.model) == ("rescue", None)
 
 
+def short_talk_with_a_long_result(at):
+    bodies = []
+    for n in range(3):
+        long = "x" * 300_000 if n == at else "ok"
+        bodies += [said(f"message {n}"), calls(f"c{n}"), result(f"c{n}", long), answered(f"answer {n}")]
+    return log(opened("s"), *bodies, said("now"))
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        0,
+        *(
+            pytest.param(
+                at, marks=pytest.mark.xfail(strict=True, reason="chars4 sees no size in the short messages folded")
+            )
+            for at in (1, 2)
+        ),
+    ],
+)
+def test_the_ladder_has_all_its_steps_for_short_messages_too(at):
+    """C3, with messages so short that a coarse estimator counts them as next to nothing."""
+    run = Drive(short_talk_with_a_long_result(at), limits(), never)
+    assert run.stages == ["as_is", "shortened", "compacted", "rescued"]
+    assert [size(m) for m in run.requests] == sorted((size(m) for m in run.requests), reverse=True)
+
+
 def test_what_the_policy_keeps_is_kept_on_overflow_even_if_it_holds_an_oversized_result():
     run = Drive(talk_with_a_long_result(at=2), limits(), after(2))
     assert "answer 2" in str(run.requests[2])
@@ -652,3 +679,37 @@ def test_the_ladder_is_acceptable_all_the_way_down_for_every_policy(inject, esti
     assert run.steps[0] == "Compact"
     assert run.stages[0] == "as_is"
     assert size(run.requests[-1]) < size(run.requests[0])
+
+
+@pytest.mark.parametrize("refusals", [0, 1, 2, 3])
+def test_a_driver_may_also_let_the_ladder_end_by_itself(refusals):
+    transcript = talk_with_a_long_result(at=1)
+    steps = guard.protect(transcript, limits())
+    step = next(steps)
+    while True:
+        if isinstance(step, Send):
+            if not refusals:
+                break
+            refusals -= 1
+            step = steps.throw(ContextOverflow())
+            continue
+        bodies = (
+            step.bodies
+            if not isinstance(step, Compact)
+            else [
+                compaction.complete(step.plan, "s", trigger="t", tokens_before=9, tokens_after=1),
+                *step.along,
+            ]
+        )
+        transcript = extended(transcript, *bodies)
+        step = steps.send(transcript)
+    with pytest.raises(StopIteration):
+        next(steps)
+
+
+def test_a_step_that_changed_nothing_is_not_sent_again():
+    transcript = talk_with_a_long_result(at=1)
+    steps = guard.protect(transcript, limits())
+    next(steps)
+    assert isinstance(steps.throw(ContextOverflow()), guard.Shorten)
+    assert not isinstance(steps.send(transcript), Send)

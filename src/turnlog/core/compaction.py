@@ -172,7 +172,7 @@ def _wanted(view: View, keep: Keep, size: Size) -> int | None:
             kept = max(FRACTION_KEPT_MIN, int(count * 0.2))
             fold = min(max(2, int(count * (1 - keep.n))), count - kept)
             return fold if fold >= 2 else None
-        case "tokens":
+        case _:
             return _fitting(tail, int(keep.n), size)
 
 
@@ -396,7 +396,7 @@ def _label(entry: Message) -> str:
             return f"USER ({name_of(entry.sender)})" if entry.sender else "USER"
         case Assistant():
             return "ASSISTANT"
-        case ToolResult():
+        case _:
             return "TOOL ERROR" if entry.is_error else "TOOL RESULT"
 
 
@@ -482,12 +482,9 @@ def _within(lines: Sequence[str], room: int) -> list[str]:
     """The first and the newest lines that fit, and a count of those left out between."""
     if sum(len(line) + 1 for line in lines) <= room or len(lines) < 3:
         return list(lines)
-    kept: list[str] = []
     left = room - len(lines[0]) - 40
-    for line in reversed(lines[1:]):
-        left -= len(line) + 1
-        if left < 0:
-            break
-        kept.append(line)
-    skipped = len(lines) - 1 - len(kept)
-    return [lines[0], f"({skipped} messages not shown)", *reversed(kept)]
+    first = len(lines)
+    while first > 1 and left > len(lines[first - 1]):
+        first -= 1
+        left -= len(lines[first]) + 1
+    return [lines[0], f"({first - 1} messages not shown)", *lines[first:]]

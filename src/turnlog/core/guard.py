@@ -107,57 +107,76 @@ class Rescue(Struct, frozen=True):
 Step: TypeAlias = Send | Shorten | Compact | Rescue
 
 
+class _Climb:
+    """What the stages of one ladder tell each other."""
+
+    def __init__(self, compact_first: bool) -> None:
+        self.compact_first = compact_first
+        self.compacted = False
+        self.refused: ContextOverflow | None = None
+
+
+Stage: TypeAlias = Generator[Step, Transcript | None, Transcript | None]
+"""Makes the transcript ready for its attempt; None: this stage has nothing to offer."""
+
+
 def protect(
     transcript: Transcript, limits: Limits, *, compact_first: bool = True
 ) -> Generator[Step, Transcript | None, None]:
     """The ladder for one model call. `compact_first`: whether a trigger that holds is acted on before the call."""
+    climb = _Climb(compact_first)
     sent: list[list[history.ApiMessage]] = []
-    compacted = False
+    for name, prepare in _STAGES.items():
+        ready = yield from prepare(transcript, limits, climb)
+        if ready is None:
+            continue
+        transcript = ready
+        shown = history.build(transcript, system=limits.system, inject=limits.inject)
+        if shown.messages in sent:
+            continue
+        sent.append(shown.messages)
+        try:
+            yield Send(shown, name, of_history(shown, limits))
+        except ContextOverflow as overflow:
+            climb.refused = overflow
+        else:
+            return
+    raise ContextOverflow(tokens=measure(transcript, limits), window=limits.window) from climb.refused
+
+
+def _as_is(transcript: Transcript, limits: Limits, climb: _Climb) -> Stage:
     size = measure(transcript, limits)
-    if compact_first and (trigger := _due(transcript, limits, size)):
+    if climb.compact_first and (trigger := _due(transcript, limits, size)):
         plan, along = _either(transcript, limits)
         if plan is not None:
-            answer = yield Compact(plan, str(trigger.kind), size, along)
-            compacted = answer is not None
-            transcript = answer if answer is not None else transcript
-    refused = yield from _attempt(transcript, limits, "as_is", sent)
-    if refused is None:
-        return
-    if targets := oversized_results(transcript, limits.result_limit()):
-        answer = yield Shorten([Shortened(targets=tuple(targets), limit=limits.result_limit())])
-        transcript = answer if answer is not None else transcript
-        refused = yield from _attempt(transcript, limits, "shortened", sent)
-        if refused is None:
-            return
-    if not compacted and (plan := _on_overflow(transcript, limits)):
-        answer = yield Compact(plan, "overflow", measure(transcript, limits), again_shortened(plan))
-        if answer is not None:
-            transcript = answer
-            refused = yield from _attempt(transcript, limits, "compacted", sent)
-            if refused is None:
-                return
-    if bodies := rescue(transcript, limits, refused):
-        answer = yield Rescue(bodies)
-        transcript = answer if answer is not None else transcript
-        refused = yield from _attempt(transcript, limits, "rescued", sent)
-        if refused is None:
-            return
-    raise ContextOverflow(tokens=measure(transcript, limits), window=limits.window) from refused
+            answer = yield Compact(plan, trigger.kind, size, along)
+            climb.compacted = answer is not None
+            return answer if answer is not None else transcript
+    return transcript
 
 
-def _attempt(
-    transcript: Transcript, limits: Limits, stage: str, sent: list[list[history.ApiMessage]]
-) -> Generator[Step, Transcript | None, ContextOverflow | None]:
-    """None if the call went through; otherwise the overflow. The same messages are never sent again."""
-    shown = history.build(transcript, system=limits.system, inject=limits.inject)
-    if any(shown.messages == before for before in sent):
-        return ContextOverflow("the request would be the same as one already refused")
-    sent.append(shown.messages)
-    try:
-        yield Send(shown, stage, of_history(shown, limits))
-    except ContextOverflow as overflow:
-        return overflow
-    return None
+def _shortened(transcript: Transcript, limits: Limits, climb: _Climb) -> Stage:
+    targets = oversized_results(transcript, limits.result_limit())
+    if not targets:
+        return None
+    return (yield Shorten([Shortened(targets=tuple(targets), limit=limits.result_limit())]))
+
+
+def _compacted(transcript: Transcript, limits: Limits, climb: _Climb) -> Stage:
+    plan = None if climb.compacted else _on_overflow(transcript, limits)
+    if plan is None:
+        return None
+    return (yield Compact(plan, "overflow", measure(transcript, limits), again_shortened(plan)))
+
+
+def _rescued(transcript: Transcript, limits: Limits, climb: _Climb) -> Stage:
+    bodies = rescue(transcript, limits, climb.refused)
+    if bodies is None:
+        return None
+    return (yield Rescue(bodies))
+
+
+_STAGES = {"as_is": _as_is, "shortened": _shortened, "compacted": _compacted, "rescued": _rescued}
 
 
 def of_history(shown: History, limits: Limits) -> int:

@@ -198,7 +198,7 @@ def _speaker(entry: Message) -> str:
             return f"user {name_of(entry.sender)}" if entry.sender else "user"
         case Assistant():
             return "assistant"
-        case ToolResult():
+        case _:
             return "tool output"
 
 
@@ -283,7 +283,7 @@ def _write_with_tools(writer: "_Writer", view: View, pairing: Pairing) -> None:
                         writer.pay()
                     writer.add_assistant(pairing.blocks(entry))
                     writer.owe(_result_block(view, *owed) for owed in pairing.owed(entry))
-            case ToolResult():
+            case _:
                 if entry.seq in pairing.orphans:
                     shown = as_text(_result_content(entry, view.shortened))
                     note = f"[Result of a tool call that is not part of this history]\n{fence(shown)}"

@@ -90,7 +90,7 @@ def _is_direct(inbound: Inbound) -> bool:
             return True
         case "group" | "thread":
             return False
-        case "unknown":
+        case _:
             # A group on a platform we do not know must never join somebody's private session.
             return not inbound.chat_id or inbound.chat_id == inbound.sender_id
 

@@ -196,8 +196,7 @@ def _admit_marks(row: Session | None, bodies: Sequence[Entry]) -> None:
 
 
 def _admit_fold(row: Session | None, body: Compaction | Undo, seq: int) -> None:
-    if row is None:
-        raise NotFound("there is no such session to append to")
+    assert row is not None  # _admit_first has seen to it that a new log begins with a session entry
     if isinstance(body, Compaction):
         _admit_compaction(row, body, seq)
     else:
@@ -347,7 +346,7 @@ class _Fold:
             case Assistant():
                 self.messages += 1
                 self.role = "call" if tool_uses(entry) else "assistant"
-            case ToolResult():
+            case _:
                 self.role = "tool"
 
     def _title_from(self, content: Content | None) -> None:
