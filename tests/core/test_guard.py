@@ -195,15 +195,7 @@ def short_talk_with_a_long_result(at):
 
 @pytest.mark.parametrize(
     "at",
-    [
-        0,
-        *(
-            pytest.param(
-                at, marks=pytest.mark.xfail(strict=True, reason="chars4 sees no size in the short messages folded")
-            )
-            for at in (1, 2)
-        ),
-    ],
+    [0, 1, 2],
 )
 def test_the_ladder_has_all_its_steps_for_short_messages_too(at):
     """C3, with messages so short that a coarse estimator counts them as next to nothing."""

@@ -230,8 +230,14 @@ def _either(transcript: Transcript, limits: Limits) -> tuple[Plan | None, list[E
     return plan, again_shortened(plan) if plan else []
 
 
-def worthwhile(transcript: Transcript, limits: Limits, *, shortened: bool = False) -> Plan | None:
-    """A plan that is sure to shrink the prompt: its floor is below what there is now, both estimated the same way."""
+def worthwhile(
+    transcript: Transcript, limits: Limits, *, shortened: bool = False, refused: bool = False
+) -> Plan | None:
+    """A plan that is sure to shrink the prompt: its floor is below what there is now, both estimated the same way.
+
+    Once a request was `refused`, the estimate was wrong, and what would be sent decides instead: a coarse estimator
+    sees no size at all in short messages.
+    """
     plan = compaction.plan(
         transcript,
         limits.keep,
@@ -241,8 +247,10 @@ def worthwhile(transcript: Transcript, limits: Limits, *, shortened: bool = Fals
     )
     if plan is None:
         return None
-    now = of_history(history.build(transcript, system=limits.system, inject=limits.inject), limits)
-    return plan if floor(plan, limits, along=again_shortened(plan) if shortened else ()) < now else None
+    least = least_after(plan, limits, along=again_shortened(plan) if shortened else ())
+    now = history.build(transcript, system=limits.system, inject=limits.inject)
+    shrinks = _length(least) < _length(now) if refused else of_history(least, limits) < of_history(now, limits)
+    return plan if shrinks else None
 
 
 def again_shortened(plan: Plan) -> list[Entry]:
@@ -260,8 +268,12 @@ def added_messages(inject: str) -> int:
 
 def floor(plan: Plan, limits: Limits, *, along: Sequence[Entry] = ()) -> int:
     """The least that would be sent after this plan: system, tools, pins, tail, and next to no summary."""
+    return of_history(least_after(plan, limits, along=along), limits)
+
+
+def least_after(plan: Plan, limits: Limits, *, along: Sequence[Entry] = ()) -> History:
     least = Compaction(summary="-", first_kept=plan.first_kept, covers=plan.covers)
-    return of_history(_shown_with(plan.transcript, [least, *along], limits), limits)
+    return _shown_with(plan.transcript, [least, *along], limits)
 
 
 def _on_overflow(transcript: Transcript, limits: Limits) -> Plan | None:
@@ -270,7 +282,9 @@ def _on_overflow(transcript: Transcript, limits: Limits) -> Plan | None:
         return None
     # Where the policy's own tail leaves nothing to fold, keep less.
     less = replace(limits, keep=Keep("from_last_user"))
-    return worthwhile(transcript, limits, shortened=True) or worthwhile(transcript, less, shortened=True)
+    return worthwhile(transcript, limits, shortened=True, refused=True) or worthwhile(
+        transcript, less, shortened=True, refused=True
+    )
 
 
 def oversized_results(transcript: Transcript, limit: int) -> list[int]:
@@ -299,7 +313,6 @@ def rescue(transcript: Transcript, limits: Limits, refused: ContextOverflow | No
         return None
     bodies = _rescue_bodies(plan, limits, stubs)
     after = _shown_with(transcript, bodies, limits)
-    # By what would be sent, not by the estimate: a coarse estimator sees no size at all in short messages.
     if _length(after) >= _length(shown):
         return None
     sizes = {"tokens_before": measure(transcript, limits), "tokens_after": of_history(after, limits)}
