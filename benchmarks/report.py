@@ -13,6 +13,7 @@ from benchmarks.plan import Scale
 
 HERE = Path(__file__).resolve().parent
 
+BUSY = " (others were using the machine: read the spreads, and run it again when it is quiet)"
 METHOD = """\
 One turn is 240 characters from the user and 830 from the assistant, appended as two entries in one call where the
 interface has such a call. Each figure comes from a fresh process; the contestants take turns, round after round. A
@@ -100,11 +101,13 @@ def versions() -> str:
     return ", ".join(line.replace("==", " ") for line in pins if line and not line.startswith("#"))
 
 
-def conditions(results: Results, minutes: float) -> str:
+def conditions(results: Results, minutes: float, load: float) -> str:
+    busy = BUSY if load > 0.5 else ""
     pi = f"pi {install.PI_VERSION}" if any(key.endswith("/pi") for key in results) else "pi left out"
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {platform.system()} on {platform.machine()}, {os.cpu_count()} processors, "
-        f"Python {sys.version.split()[0]}, {minutes:.0f} minutes. {versions()}, {pi}."
+        f"Python {sys.version.split()[0]}, {minutes:.0f} minutes, "
+        f"load {load:.1f} before it began{busy}. {versions()}, {pi}."
     )
 
 
@@ -123,7 +126,7 @@ def misses(verdicts: list[Verdict]) -> str:
     return f"{len(missed)} of {len(judged)} reaches are missed:\n\n" + "\n".join(f"- {work}" for work in missed)
 
 
-def write(results: Results, failures: dict[str, str], scale: Scale, *, whole: bool, minutes: float) -> str:
+def write(results: Results, failures: dict[str, str], scale: Scale, *, whole: bool, minutes: float, load: float) -> str:
     verdicts = [judge(claim, results) for claim in claims(scale)]
     if not whole:
         verdicts = [verdict for verdict in verdicts if verdict.claim.ours.key in results | failures]
@@ -134,7 +137,7 @@ def write(results: Results, failures: dict[str, str], scale: Scale, *, whole: bo
     title = "# Turnlog beside its peers" + ("" if whole else " (partial run)")
     page = [
         title,
-        "Written by `make bench`. " + conditions(results, minutes),
+        "Written by `make bench`. " + conditions(results, minutes, load),
         summary,
         table(verdicts, results),
         f"![cost of an append against the size of the session and the number of sessions]({drawing})",

@@ -110,6 +110,8 @@ def run_group(group: Group, rounds: int, skip: set[str], results: Results, failu
             try:
                 answer = run_task(task)
             except Failed as failure:
+                # Half a measurement must not be judged beside whole ones.
+                results.pop(task.key, None)
                 failures[task.key] = str(failure)
                 print(f"  {task.key} failed: {failure}", flush=True)
             else:
@@ -146,10 +148,11 @@ def run(scale: Scale, only: str | None) -> tuple[Results, dict[str, str]]:
 def main() -> None:
     asked = parse_arguments()
     scale = QUICK if asked.quick else FULL
-    begin = time.perf_counter()
+    begin, load = time.perf_counter(), os.getloadavg()[0]
     results, failures = run(scale, asked.only)
     whole = not asked.quick and asked.only is None
-    text = report.write(results, failures, scale, whole=whole, minutes=(time.perf_counter() - begin) / 60)
+    minutes = (time.perf_counter() - begin) / 60
+    text = report.write(results, failures, scale, whole=whole, minutes=minutes, load=load)
     print("\n" + text)
 
 

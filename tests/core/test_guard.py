@@ -209,6 +209,19 @@ def test_what_the_policy_keeps_is_kept_on_overflow_even_if_it_holds_an_oversized
     assert "answer 2" in str(run.requests[2])
 
 
+def test_only_kept_results_are_shortened_anew_along_with_a_compaction():
+    transcript = log(
+        opened("s"),
+        *(b for n in range(2) for b in (said("q"), calls(f"c{n}"), result(f"c{n}", "z" * 900), answered("a"))),
+        Shortened(targets=(4,), limit=300),
+        Shortened(targets=(8,), limit=200),
+    )
+    assert guard.again_shortened(compaction.plan(transcript, Keep("turns", 1))) == [Shortened(targets=(8,), limit=200)]
+    assert guard.again_shortened(compaction.plan(transcript[:-1], Keep("turns", 1))) == []
+    both = [*transcript[:-2], Shortened(seq=10, targets=(4, 8), limit=300)]
+    assert guard.again_shortened(compaction.plan(both, Keep("turns", 1))) == [Shortened(targets=(8,), limit=300)]
+
+
 def test_after_giving_up_the_next_message_works_and_the_words_are_kept():
     run = Drive(talk_with_a_long_result(), limits(), never)
     later = extended(run.log, Failed(code="overflow"), said("shorter"))
@@ -354,6 +367,14 @@ def test_a_summary_refused_before_the_call_does_not_stop_it():
     run = Drive(transcript, numbers, after(0), summary=None)
     assert run.steps == ["Compact", "Send"]
     assert run.requests[0] == history.build(transcript, inject="pair").messages
+
+
+def test_a_summary_refused_before_the_call_is_asked_for_again_on_overflow():
+    """Then any summary that shrinks the prompt counts."""
+    transcript = log(opened("s"), *turn(1), *turn(2), said("now"))
+    run = Drive(transcript, limits(keep="turns:1", triggers=("messages:2",)), never, summary=None)
+    assert run.steps[:3] == ["Compact", "Send", "Compact"]
+    assert run.steps.count("Compact") == 2
 
 
 def test_on_overflow_the_same_turn_is_not_compacted_again_without_growth():
@@ -653,6 +674,25 @@ def test_pins_stay_in_a_rescued_prompt_and_count():
     transcript = extended(transcript, said("word " * 2_000), answered("ok"), said("now"))
     _, done = rescued(transcript, default(8_000))
     assert "Never on Fridays" in str(history.build(done).messages)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="_suffix_sizes counts only the text of a result, so one without text seems to fit"
+)
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "resource", "body": "z" * 200_000},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 200_000}},
+    ],
+)
+def test_a_result_that_is_large_without_being_text_is_folded_by_a_rescue(block):
+    """A session must not depend on the summariser to get rid of it."""
+    large = ToolResult(tool_use_id="x", content=[block] * 5)
+    transcript = log(opened("s"), said("q"), calls("x"), large, answered("a"), *small(2), said("now"))
+    bodies = guard.rescue(transcript, default(8_000), None)
+    assert bodies is not None
+    assert bodies[0].first_kept > 4
 
 
 def test_a_rescue_counts_what_was_received():

@@ -11,6 +11,7 @@ import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from .jsonl_index import Kept, Shelf
 from .jsonl_ledger import JsonlLedger
 from .memory import hits_in, page_of
 from .stamping import check_expected, now_ms, stamp, window
-from .syncing import Syncer
+from .syncing import Syncer, aside
 from .watching import Watchers
 
 log = logging.getLogger("turnlog.stores.jsonl")
@@ -198,7 +199,7 @@ class JsonlStore:
     async def _append_locked(
         self, file: SessionFile, behind: int, bodies: Sequence[Entry], expect: int | None, leased: bool
     ) -> list[Entry]:
-        if behind:
+        if behind or file.refreshing.locked():
             await self._refresh(file)
         before = file.row
         check_expected(before, expect)
@@ -214,10 +215,11 @@ class JsonlStore:
             )
         shelf = self._shelves[file.agent]
         shelf.announce(file.id)
-        file.write(data)
+        start = file.write(data)
         if self._durable:
-            await self._make_durable(file, new=before is None)
-        file.size += len(data)
+            await self._make_durable(file, start, new=before is None)
+        # Set, not added to: a reader may have looked at the file while it was being synced.
+        file.size = start + len(data)
         file.row, file.last_seq = row, row.last_seq
         shelf.update(row, file.size, file.ino)
         self._flush_later()
@@ -229,17 +231,17 @@ class JsonlStore:
             return describe(file.row, entries)
         return describe(None, [*file.everything(), *entries])
 
-    async def _make_durable(self, file: SessionFile, *, new: bool) -> None:
+    async def _make_durable(self, file: SessionFile, start: int, *, new: bool) -> None:
         done = self._syncer.request(file.fd)
         try:
             await done
             if new:
-                await asyncio.to_thread(sync_dir, file.path.parent)
+                await aside(lambda: sync_dir(file.path.parent))
         except BaseException as error:
             # After a failed sync the kernel may have dropped the pages: what was written never counted, and this
             # handle is not to be trusted any more.
             if isinstance(error, OSError) or (done.done() and done.exception() is not None):
-                file.roll_back()
+                file.roll_back(start)
                 self._drop(file.id)
             raise
 
@@ -250,10 +252,12 @@ class JsonlStore:
             self._drop(file.id)
 
     async def _refresh(self, file: SessionFile) -> None:
-        if file.behind() > INLINE_READ_BYTES:
-            await asyncio.to_thread(file.refresh)
-        else:
+        """One at a time: a second look must not fold the same entries into the row again."""
+        if not file.refreshing.locked() and file.behind() <= INLINE_READ_BYTES:
             file.refresh()
+            return
+        async with file.refreshing:
+            await aside(file.refresh)
 
     def _flush_later(self) -> None:
         if self._flush is None:
@@ -278,7 +282,7 @@ class JsonlStore:
         with disk_errors(f"session {session_id} cannot be read"), file.in_use():
             if small:
                 return file.read(after, before, limit)
-            return await asyncio.to_thread(file.read, after, before, limit)
+            return await aside(lambda: file.read(after, before, limit))
 
     async def describe(self, session_id: str) -> Session:
         row = (await self._current(session_id)).row
@@ -322,7 +326,7 @@ class JsonlStore:
             ]
             rows.sort(key=lambda item: (item[1].last_at, item[1].id), reverse=True)
             for shelf, row in rows:
-                hits += await asyncio.to_thread(_search_file, shelf.path_of(row.id), row.id, terms)
+                hits += await aside(partial(_search_file, shelf.path_of(row.id), row.id, terms))
                 if len(hits) >= scope.limit:
                     break
         return hits[: scope.limit]
@@ -349,7 +353,7 @@ class JsonlStore:
         shelf.deleted(file.id)
         self._flush_later()
         if self._durable:
-            await asyncio.to_thread(sync_dir, shelf.folder)
+            await aside(lambda: sync_dir(shelf.folder))
 
     def lease(self, session_id: str, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
         return self._leases.take(keys.check_session_id(session_id), wait_s)
@@ -365,7 +369,7 @@ class JsonlStore:
         shelves = self._settled(None)
         done = 0
         for n, shelf in enumerate(shelves, 1):
-            done += await asyncio.to_thread(shelf.rebuild)
+            done += shelf.adopt(await aside(shelf.scan))
             if progress:
                 progress(n, len(shelves))
         return done

@@ -4,6 +4,7 @@ Nothing here awaits. `refresh` needs no lock: a reader simply does not see an ap
 needs the file's lock, and begins by dropping what a crash tore off at the end.
 """
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,7 @@ class SessionFile:
         self.row: Session | None = None
         self.last_seq = 0
         self.torn = b""
+        self.refreshing = asyncio.Lock()
         self._users = 0
         self._closing = False
 
@@ -141,20 +143,23 @@ class SessionFile:
         key = f"agent:{self.agent}:damaged:direct:{self.id}"
         return Opened(seq=1, ts=first.ts, id=self.id, key=key, agent=self.agent, channel="damaged")
 
-    def write(self, data: bytes) -> None:
-        """Appends under the lock; on failure the file is as it was."""
+    def write(self, data: bytes) -> int:
+        """Appends under the lock; where it begins. On failure the file is as it was."""
+        start = self.size
         if self.torn:
-            os.ftruncate(self.fd, self.size)
+            os.ftruncate(self.fd, start)
             self.torn = b""
         try:
             write_all(self.fd, data)
         except OSError:
-            self.roll_back()
+            os.ftruncate(self.fd, start)
             raise
+        return start
 
-    def roll_back(self) -> None:
-        """Cuts off what was written after `size` and never counted."""
-        os.ftruncate(self.fd, self.size)
+    def roll_back(self, start: int) -> None:
+        """Cuts off what was written and never counted; a reader may have seen it meanwhile, so all is read anew."""
+        os.ftruncate(self.fd, start)
+        self.row, self.size, self.last_seq = None, 0, 0
 
     def scans(self, start: int, last_seq: int, end: int | None = None) -> Iterator[Scan]:
         """From a line's beginning on, in bounded pieces. Without `end`, up to the last whole append there is."""

@@ -17,7 +17,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -173,27 +173,31 @@ class Shelf:
     def look_at(self, session_ids: Iterable[str]) -> None:
         """Folds these files from where the index knows them."""
         for session_id in list(session_ids):
-            known = self.rows.get(session_id)
-            try:
-                file = SessionFile.open(self.path_of(session_id), session_id, create=False)
-            except NotFound:
+            found = self._fold(session_id, self.rows.get(session_id))
+            if found is not None:
+                self._put(found.row, found.size, found.ino)
+            elif not self.path_of(session_id).exists():
                 self.forget(session_id)
-                continue
-            except (StoreError, UsageError) as error:
-                self._notice(Notice(what=str(error), where=str(self.path_of(session_id)), session_id=session_id))
-                continue
-            try:
-                if known:
-                    file.adopt(known.row, known.size, known.ino)
-                file.refresh()
-                if file.row is not None:
-                    self._put(file.row, file.size, file.ino)
-                else:
-                    self.forget(session_id)
-            except StoreError as error:
-                self._notice(Notice(what=str(error), where=str(file.path), session_id=session_id))
-            finally:
-                file.close()
+
+    def _fold(self, session_id: str, known: Kept | None) -> Kept | None:
+        path = self.path_of(session_id)
+        try:
+            file = SessionFile.open(path, session_id, create=False)
+        except NotFound:
+            return None
+        except (StoreError, UsageError) as error:
+            self._notice(Notice(what=str(error), where=str(path), session_id=session_id))
+            return None
+        try:
+            if known:
+                file.adopt(known.row, known.size, known.ino)
+            file.refresh()
+            return None if file.row is None else Kept(file.row, file.size, file.ino)
+        except StoreError as error:
+            self._notice(Notice(what=str(error), where=str(path), session_id=session_id))
+            return None
+        finally:
+            file.close()
 
     def settle(self) -> None:
         """Before a list: read the log on, then look at the files that others have announced."""
@@ -260,7 +264,8 @@ class Shelf:
             self._changed = True
             lines = [_encode(Line(row=k.row, size=k.size, ino=k.ino, by=self._writer)) for k in ours]
             self._say(b"\n".join([*lines, b""]), len(lines))
-        if self._erase or self._lines > 2 * len(self.rows) + SPARE_LINES:
+        small = len(self.rows) <= PUBLISH_SMALL  # a large one is rewritten when it is next loaded
+        if self._erase or (small and self._lines > 2 * len(self.rows) + SPARE_LINES):
             self.rewrite()
         if self._erase:
             # Old rows hold the titles of deleted sessions, which are words of theirs: they go from both files.
@@ -301,9 +306,20 @@ class Shelf:
         self._lines = len(lines)
 
     def rebuild(self) -> int:
-        """From the transcripts alone."""
+        return self.adopt(self.scan())
+
+    def scan(self) -> dict[str, Kept]:
+        """Every transcript from its first line on. Touches nothing of ours: it may run in a thread."""
+        names = sorted(entry.name[:-6] for entry in listing(self.folder) if _is_transcript(entry))
+        found = ((name, self._fold(name, None)) for name in names)
+        return {name: kept for name, kept in found if kept is not None}
+
+    def adopt(self, found: Mapping[str, Kept]) -> int:
+        """Takes over what a scan found, except where an append was faster than the scan."""
+        newer = {n: k for n, k in self.rows.items() if n in found and k.row.last_seq > found[n].row.last_seq}
         self.rows, self.counts, self._by_key = {}, Counter(), None
-        self.look_at(sorted(entry.name[:-6] for entry in listing(self.folder) if _is_transcript(entry)))
+        for kept in {**found, **newer}.values():
+            self._put(kept.row, kept.size, kept.ino)
         self._sort()
         self._offset = os.fstat(self._fd).st_size
         self._changed = True

@@ -26,6 +26,7 @@ from .sqlite_db import Database
 from .sqlite_ledger import SqliteLedger
 from .sqlite_writer import Writer, mapped
 from .stamping import check_expected, now_ms, stamp, window
+from .syncing import aside
 from .watching import Watchers
 
 APPLICATION_ID = 0x54524E4C
@@ -168,7 +169,7 @@ class SqliteStore:
     async def _look_aside(self, question: Callable[[Database], T]) -> T:
         async with self._reading:
             with driver_errors():
-                return await asyncio.to_thread(question, self._far)
+                return await aside(lambda: question(self._far))
 
     async def describe(self, session_id: str) -> Session:
         keys.check_session_id(session_id)

@@ -12,11 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 INLINE_MAX_S = 0.002
 """A disk slower than this never blocks the loop."""
 THREADS = 32
+T = TypeVar("T")
 FDATASYNC: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 """macOS has only fsync."""
 
@@ -29,6 +30,21 @@ class Outcome(asyncio.Future[Any]):
 
     def cancel(self, msg: Any | None = None) -> bool:
         return False
+
+
+async def aside(work: Callable[[], T]) -> T:
+    """Runs blocking work in a thread, to its end: what it uses stays in use even if the caller is cancelled."""
+    loop = asyncio.get_running_loop()
+    outcome = Outcome(loop=loop)
+
+    def tell(done: asyncio.Future[T]) -> None:
+        if error := done.exception():
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(done.result())
+
+    loop.run_in_executor(None, work).add_done_callback(tell)
+    return await outcome
 
 
 class Syncer:

@@ -403,6 +403,40 @@ class StoreContract:
             assert [e.seq for e in await store.read("s1")] == list(range(1, 52))
 
     @_sync
+    async def test_readers_during_appends_see_whole_appends_and_disturb_nothing(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1") as lease:
+                await store.append("s1", [said("x" * 400_000)], lease=lease)
+            writing = True
+
+            async def look() -> None:
+                while writing:
+                    row = await store.describe("s1")
+                    entries = await store.read("s1")
+                    assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
+                    assert len(entries) >= row.last_seq
+                    assert len(entries) % 3 == 2, "half an append was seen"
+                    await store.find(Query())
+                    await asyncio.sleep(0)
+
+            async def give_up() -> None:
+                while writing:
+                    task = asyncio.create_task(store.read("s1"))
+                    await asyncio.sleep(0.001)
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+
+            readers = [asyncio.create_task(look()) for _ in range(3)] + [asyncio.create_task(give_up())]
+            for n in range(60):
+                await store.append("s1", [entry(type="title", title=f"{n}-{m}") for m in range(3)])
+            writing = False
+            await asyncio.gather(*readers)
+            entries = await store.read("s1")
+            assert len(entries) == 182
+            assert await store.describe("s1") == describe(None, entries)
+
+    @_sync
     async def test_a_cancelled_append_is_there_or_not_but_never_half(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
