@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import turnlog
-from turnlog.core import compaction, guard, tokens
+from turnlog.core import compaction, guard, summaries, tokens
 from turnlog.core.compaction import Keep, Plan
 from turnlog.core.entries import Assistant, Entry, Failed, User
 from turnlog.core.guard import Compact, Limits, Rescue, Send, Shorten
@@ -32,7 +32,7 @@ async def call_model(history: History) -> str:
 
 async def summarise(plan: Plan) -> str:
     """Yours too; a real one sends the text of `ask` to a model."""
-    ask = compaction.ask(plan.fold, plan.view, previous=plan.previous.summary if plan.previous else "")
+    ask = summaries.ask(plan.fold, plan.view, previous=plan.previous.summary if plan.previous else "")
     assert "The record:" in ask.text
     return f"{len(plan.fold)} messages about what grows where: everything goes to the sunny corner."
 
@@ -72,7 +72,7 @@ async def turn(t: Turnlog, session_id: str, text: str) -> str:
 async def compact(step: Compact, append: Callable[..., Awaitable[list[Entry]]]) -> list[Entry] | None:
     """None: the summary does not count, and the guard goes on without it."""
     summary = await summarise(step.plan)
-    if why := compaction.refusal(step.plan, summary, lenient=step.trigger == "overflow"):
+    if why := summaries.refusal(step.plan, summary, lenient=step.trigger == "overflow"):
         print(f"  summary refused: {why}")
         return None
     body = compaction.complete(

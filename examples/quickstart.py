@@ -13,10 +13,10 @@ from pathlib import Path
 
 import turnlog
 from turnlog.core import compaction
+from turnlog.core.admission import kind_of
 from turnlog.core.compaction import Keep
 from turnlog.core.entries import Assistant, Failed, User
 from turnlog.core.history import as_text
-from turnlog.core.session import kind_of
 from turnlog.wiring import Turnlog
 
 KEY = "agent:main:cli:direct:user"

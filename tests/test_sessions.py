@@ -10,7 +10,7 @@ from turnlog import Query, Sessions, open_store
 from turnlog.copying import copy, digest
 from turnlog.core import compaction
 from turnlog.core.compaction import Keep
-from turnlog.sessions import Principal
+from turnlog.core.principals import Principal
 from turnlog.testing import FixedClock, answered, check_messages, entry, raises, said
 
 URLS = {"memory": "memory:", "jsonl": "jsonl:{}/store", "sqlite": "sqlite:{}/sessions.db"}
@@ -287,6 +287,21 @@ async def test_pins_name_messages_only(sessions, store):
         await raises(turnlog.UsageError, sessions.pin(row.id, target))
     await raises(turnlog.UsageError, sessions.unpin(row.id, 4))
     assert (await sessions.unpin(row.id, 3)).pins == ()
+
+
+@on_every_store
+async def test_pins_stay_within_their_budget(sessions, store):
+    row = await sessions.open(KEY)
+    async with store.lease(row.id) as lease:
+        for n in range(3):
+            await store.append(row.id, [said(f"{n} " + "word " * 100), answered("ok")], lease=lease)
+    careful = Sessions(store, pin_tokens=250)
+    await careful.pin(row.id, 3)
+    await careful.pin(row.id, 5)
+    error = await raises(turnlog.UsageError, careful.pin(row.id, 7))
+    assert "budget" in str(error)
+    await careful.unpin(row.id, 3)
+    assert len((await careful.pin(row.id, 7)).pins) == 2
 
 
 @on_every_store

@@ -41,9 +41,10 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .copying import copy as copy
+    from .core.principals import Principal as Principal
     from .core.query import Hit as Hit, Page as Page, Query as Query
     from .core.session import Session as Session
-    from .sessions import Principal as Principal, Sessions as Sessions
+    from .sessions import Sessions as Sessions
     from .stores import Store as Store, open_store as open_store
     from .wiring import Turnlog as Turnlog, open as open
 
@@ -60,7 +61,7 @@ _LAZY = {
     "open_store": "stores",
     "Store": "stores",
     "Sessions": "sessions",
-    "Principal": "sessions",
+    "Principal": "core.principals",
 }
 
 __all__ = [

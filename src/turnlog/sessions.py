@@ -12,14 +12,12 @@ from typing import Any, TypeAlias
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from .core import compaction, history, keys
+from .core import compaction, history, keys, principals, tokens, turns
 from .core.compaction import Coverage
 from .core.entries import (
     MESSAGES,
-    Assistant,
     Compaction,
     Entry,
-    Failed,
     Foreign,
     Opened,
     Origin,
@@ -29,17 +27,14 @@ from .core.entries import (
     Selected,
     Status,
     Title,
-    ToolResult,
-    Transcript,
     Undo,
     Unpin,
-    User,
-    tool_uses,
 )
 from .core.history import History
 from .core.keys import SessionKey
+from .core.principals import OWNER, Principal
 from .core.query import PAGE_MAX, Hit, Page, Query
-from .core.session import Mark, Session, StatusValue, active, cut_title, live_path, mark_of
+from .core.session import Session, StatusValue, active, cut_title
 from .errors import Ambiguous, Conflict, Corrupt, Denied, NotFound, UsageError
 from .stores import Clock, Lease, Store
 from .stores.stamping import now_ms
@@ -59,19 +54,6 @@ Hits: TypeAlias = list[Hit]
 Explanation: TypeAlias = list[Coverage]
 
 
-class Principal(Struct, frozen=True):
-    """On whose behalf. Scopes: chat (own sessions), read (its agents'), admin (all)."""
-
-    name: str
-    scopes: frozenset[str] = frozenset({"chat"})
-    agents: frozenset[str] | None = None
-    """None: every agent."""
-
-
-OWNER = Principal("owner", frozenset({"admin"}))
-"""Whoever runs Turnlog on their own machine."""
-
-
 class Loaded(Struct, frozen=True):
     """What a turn needs of a session: its row and its tail, not its past."""
 
@@ -88,12 +70,14 @@ class Sessions:
         *,
         principal: Principal = OWNER,
         inject: str = "user",
+        pin_tokens: int | None = None,
         clock: Clock | None = None,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._store = store
         self._principal = principal
         self._inject = inject
+        self._pin_tokens = pin_tokens
         self._clock = clock or now_ms
         self._random = random
 
@@ -203,25 +187,7 @@ class Sessions:
 
     async def list(self, query: Query | None = None) -> Page[Session]:
         """Newest first. A principal sees what is theirs, and `total` counts only that."""
-        query = query or Query()
-        if "admin" in self._principal.scopes:
-            return await self._store.find(query)
-        if "read" in self._principal.scopes:
-            agent = self._only_agent(query)
-            return await self._store.find(replace(query, agent=agent))
-        own = keys.format(self._home_key(query.agent or "main"))
-        return await self._store.find(replace(query, key=own))
-
-    def _only_agent(self, query: Query) -> str | None:
-        agents = self._principal.agents
-        if agents is None or query.agent in agents:
-            return query.agent
-        if query.agent is None and len(agents) == 1:
-            return next(iter(agents))
-        raise Denied("name one of your agents to list its sessions")
-
-    def _home_key(self, agent: str) -> SessionKey:
-        return SessionKey(agent=agent, channel="web", kind="direct", peer=self._principal.name)
+        return await self._store.find(principals.narrow(self._principal, query or Query()))
 
     async def get(self, session_id: str) -> Session:
         return await self._visible(session_id)
@@ -299,14 +265,7 @@ class Sessions:
                 raise UsageError(f"entry {seq} is not a compaction")
 
     async def search(self, words: str, *, scope: Query | None = None) -> Hits:
-        scope = scope or Query()
-        if "admin" not in self._principal.scopes:
-            scope = (
-                replace(scope, agent=self._only_agent(scope))
-                if "read" in self._principal.scopes
-                else replace(scope, key=keys.format(self._home_key(scope.agent or "main")))
-            )
-        return await self._store.search(words, scope=scope)
+        return await self._store.search(words, scope=principals.narrow(self._principal, scope or Query()))
 
     async def rename(self, session_id: str, title: str) -> Session:
         """A title given by hand is never overwritten by an automatic one."""
@@ -360,7 +319,7 @@ class Sessions:
         """History goes on from entry `to`, which must end a turn. Nothing is removed: rewind forward to come back."""
         await self._writable(session_id)
         async with self._editing(session_id) as lease:
-            ends = turn_ends((await self.transcript(session_id)).entries)
+            ends = turns.ends((await self.transcript(session_id)).entries)
             if to not in ends:
                 near = sorted(ends, key=lambda seq: abs(seq - to))[:3]
                 raise UsageError(
@@ -370,13 +329,30 @@ class Sessions:
         return await self._store.describe(session_id)
 
     async def pin(self, session_id: str, target: int) -> Session:
-        """This message stays in the prompt word for word, also when its place is folded."""
-        await self._writable(session_id)
+        """This message stays in the prompt word for word, also when its place is folded; within the pin budget."""
+        row = await self._writable(session_id)
         found = await self._store.read(session_id, after=target - 1, limit=1) if target > 0 else []
         if not found or not isinstance(found[0], MESSAGES):
             raise UsageError(f"entry {target} is not a message", hint="Pin a user, assistant or tool_result entry.")
+        await self._check_pins(row, target)
         await self._store.append(session_id, [Pin(target=target)])
         return await self._store.describe(session_id)
+
+    async def _check_pins(self, row: Session, target: int) -> None:
+        if self._pin_tokens is None:
+            return
+        entries: Entries = []
+        while missing := history.missing(entries, [*row.pins, (target, target)]):
+            for seq in missing:
+                entries += await self._store.read(row.id, after=seq - 1, limit=1)
+        view = history.survey(sorted(entries, key=lambda entry: entry.seq))
+        messages = (entry for entry in entries if isinstance(entry, MESSAGES))
+        size = sum(tokens.of_text(history.as_text(history.whole_content(entry, view))) for entry in messages)
+        if size > self._pin_tokens:
+            raise UsageError(
+                f"the pins would take about {size:,} tokens; the budget is {self._pin_tokens:,}",
+                hint="Unpin something first, or raise compaction.pin_budget.",
+            )
 
     async def unpin(self, session_id: str, target: int) -> Session:
         row = await self._writable(session_id)
@@ -419,22 +395,13 @@ class Sessions:
         return row
 
     def _sees(self, row: Session) -> bool:
-        who = self._principal
-        if who.agents is not None and row.agent not in who.agents:
-            return False
-        if not who.scopes.isdisjoint({"admin", "read"}):
-            return True
-        return "chat" in who.scopes and row.key == keys.format(self._home_key(row.agent))
+        return principals.sees(self._principal, row)
 
     def _own_key(self, key: SessionKey | str) -> SessionKey:
         """The key itself, if this principal may use it."""
         place = keys.parse(key) if isinstance(key, str) else key
         keys.check_agent(place.agent)
-        who = self._principal
-        if who.agents is not None and place.agent not in who.agents:
-            raise NotFound("there is no such agent")
-        if "admin" not in who.scopes and place != self._home_key(place.agent):
-            raise Denied("this key belongs to somebody else")
+        principals.check_key(self._principal, place)
         return place
 
 
@@ -468,31 +435,3 @@ def _inherited(entry: Entry) -> Entry:
     if isinstance(entry, Selected | Status | Received):
         return Foreign(ts=entry.ts, raw=to_builtins(entry))
     return entry
-
-
-def turn_ends(transcript: Transcript) -> set[int]:
-    """Every entry, rewound ones included, that a turn ended with: nothing was under way when the log was there."""
-    marks = [mark for mark in map(mark_of, transcript) if mark]
-    by_seq = {entry.seq: entry for entry in transcript}
-    ends: set[int] = set()
-    for entry in transcript:
-        past = [mark for mark in marks if mark.seq <= entry.seq]
-        if _is_end(entry, past, by_seq):
-            ends.add(entry.seq)
-    return ends
-
-
-def _is_end(entry: Entry, marks: Sequence[Mark], by_seq: dict[int, Entry]) -> bool:
-    """Looks back along the path that led here for the last thing said."""
-    for first, last in live_path(marks, entry.seq):
-        for seq in range(last, first - 1, -1):
-            match by_seq.get(seq):
-                case Assistant() as said:
-                    return not tool_uses(said)
-                case Failed():
-                    return True
-                case User() | ToolResult():
-                    return False
-                case _:
-                    continue
-    return True

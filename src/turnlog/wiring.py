@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from .sessions import Sessions
-from .settings import Settings, load
+from .settings import Settings, limits_of, load
 from .stores import Store, open_store
 
 
@@ -32,7 +32,12 @@ async def open(  # noqa: A001 - turnlog.open() is the name people look for
     async with open_store(
         settings.store_url(), durability=settings.store.durability, inject=settings.compaction.inject
     ) as store:
-        yield Turnlog(settings, store, Sessions(store, inject=settings.compaction.inject))
+        yield Turnlog(settings, store, _sessions(settings, store))
+
+
+def _sessions(settings: Settings, store: Store) -> Sessions:
+    pin_tokens = int(settings.compaction.pin_budget * limits_of(settings).window)
+    return Sessions(store, inject=settings.compaction.inject, pin_tokens=pin_tokens)
 
 
 def _dotted(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from turnlog.core import compaction, history, session
+from turnlog.core import admission, compaction, history, session, summaries, turns
 from turnlog.core.compaction import Keep
 from turnlog.core.entries import (
     MESSAGES,
@@ -21,7 +21,6 @@ from turnlog.core.entries import (
     User,
 )
 from turnlog.errors import UsageError
-from turnlog.sessions import turn_ends
 from turnlog.testing import opened
 
 KEEPS = (Keep("from_last_user"), Keep("turns", 2), Keep("messages", 3), Keep("fraction", 0.5), Keep("tokens", 30))
@@ -57,7 +56,7 @@ class Simulation:
         self.add(opened("s1"))
 
     def add(self, *bodies):
-        session.admit(self.row, bodies, leased=True)
+        admission.admit(self.row, bodies, leased=True)
         last = self.log[-1].seq if self.log else 0
         entries = [replace(body, seq=last + n, ts="2026-01-01T00:00:00.000Z") for n, body in enumerate(bodies, 1)]
         whole = session.needs_whole_log(self.row, bodies)
@@ -127,7 +126,7 @@ class Simulation:
     def compact(self, keep):
         plan = compaction.plan(self.log, keep)
         if plan is not None:
-            asked = compaction.ask(plan.fold, plan.view, previous=plan.previous.summary if plan.previous else "")
+            asked = summaries.ask(plan.fold, plan.view, previous=plan.previous.summary if plan.previous else "")
             self.add(compaction.complete(plan, asked.text, trigger="manual", tokens_before=100, tokens_after=50))
 
     def undo(self, _):
@@ -136,7 +135,7 @@ class Simulation:
             self.add(Undo(target=stack[-1].seq))
 
     def rewind(self, which):
-        ends = sorted(turn_ends(self.log))
+        ends = sorted(turns.ends(self.log))
         self.add(Rewind(to=ends[which % len(ends)]))
 
     def pin(self, which):
@@ -163,7 +162,7 @@ class Simulation:
 
 def is_refused(simulation, *bodies):
     try:
-        session.admit(simulation.row, bodies, leased=True)
+        admission.admit(simulation.row, bodies, leased=True)
     except UsageError:
         return True
     return False

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from turnlog.core import compaction, history, session
+from turnlog.core import admission, compaction, history, session, summaries
 from turnlog.core.compaction import Keep, Trigger, parse_keep, parse_trigger
 from turnlog.core.entries import (
     Assistant,
@@ -54,7 +54,7 @@ def tool_turn(n):
 
 def compacted(transcript, plan, summary="short"):
     body = compaction.complete(plan, summary, trigger="manual", tokens_before=100, tokens_after=10)
-    session.admit(session.describe(None, transcript), [body], leased=True)
+    admission.admit(session.describe(None, transcript), [body], leased=True)
     return [*transcript, replace(body, seq=transcript[-1].seq + 1)]
 
 
@@ -308,7 +308,7 @@ def test_compaction_twice_leaves_nothing_between():
         replace(b, seq=transcript[-1].seq + n) for n, b in enumerate((said("B=2"), *turn(5)[1:], *turn(6)), 1)
     ]
     plan = compaction.plan(transcript, Keep("turns", 1))
-    asked = compaction.ask(plan.fold, plan.view, previous=plan.previous.summary)
+    asked = summaries.ask(plan.fold, plan.view, previous=plan.previous.summary)
     assert "fact A=1" in asked.text
     assert "B=2" in asked.text
     states = {c.seq: c.state for c in compaction.explain(compacted(transcript, plan, "A=1 B=2"))}
@@ -469,8 +469,8 @@ def test_the_record_is_role_labelled_and_fenced():
     )
     transcript = log(opened("s"), *bodies, said("now"))
     plan = compaction.plan(transcript, Keep("from_last_user"))
-    text = compaction.ask(plan.fold, plan.view).text
-    record = compaction.record(plan.fold, plan.view)
+    text = summaries.ask(plan.fold, plan.view).text
+    record = summaries.record(plan.fold, plan.view)
     assert text.endswith(f"````\n{record}\n````")
     assert record == (
         "USER (alice): hi ``` there\n\nASSISTANT: [called read: {}]\n\nTOOL ERROR: bad\n\nTOOL RESULT: out\n\nUSER: r"
@@ -479,7 +479,7 @@ def test_the_record_is_role_labelled_and_fenced():
 
 def test_the_request_has_all_sections_and_says_that_the_record_is_data():
     plan = compaction.plan(talk(6), Keep("turns", 1))
-    asked = compaction.ask(plan.fold, plan.view, words=321)
+    asked = summaries.ask(plan.fold, plan.view, words=321)
     for section in ("Goal", "Constraints", "Decisions", "blocked", "Next steps", "identifiers", "Open questions"):
         assert section in asked.text
     assert "321 words" in asked.text
@@ -491,7 +491,7 @@ def test_the_request_has_all_sections_and_says_that_the_record_is_data():
 
 def test_the_request_carries_focus_part_and_previous_summary():
     plan = compaction.plan(talk(6), Keep("turns", 1))
-    text = compaction.ask(plan.fold, plan.view, previous="old ``` facts", focus="prices\ud800", part=(2, 3)).text
+    text = summaries.ask(plan.fold, plan.view, previous="old ``` facts", focus="prices\ud800", part=(2, 3)).text
     assert "prices?" in text
     assert "part 2 of 3" in text
     assert "````\nold ``` facts\n````" in text
@@ -501,33 +501,35 @@ def test_the_request_carries_focus_part_and_previous_summary():
 def test_what_was_received_is_in_the_record():
     transcript = log(opened("s"), Received(content="waited"), User(from_=(2,)), answered("a"), said("now"))
     plan = compaction.plan(transcript, Keep("from_last_user"))
-    assert "USER: waited" in compaction.record(plan.fold, plan.view)
+    assert "USER: waited" in summaries.record(plan.fold, plan.view)
 
 
 def test_a_senders_name_with_a_lone_surrogate_can_be_sent_to_the_summariser():
     transcript = log(opened("s"), User(content="a", sender="\ud800"), answered("b"), said("now"))
     plan = compaction.plan(transcript, Keep("from_last_user"))
-    compaction.ask(plan.fold, plan.view).text.encode()
+    summaries.ask(plan.fold, plan.view).text.encode()
 
 
 def test_lone_surrogates_in_the_record_are_replaced():
     transcript = log(opened("s"), said("\ud800"), answered("\udfff"), said("now"))
     plan = compaction.plan(transcript, Keep("from_last_user"))
-    compaction.ask(plan.fold, plan.view, previous="\ud800").text.encode()
+    summaries.ask(plan.fold, plan.view, previous="\ud800").text.encode()
 
 
 def test_chunks_hold_everything_in_order_each_within_the_budget():
-    fold = talk(10)[1:]
-    pieces = compaction.chunks(fold, one, 3)
+    plan = plan_over(*talk(10)[1:])
+    pieces = summaries.chunks(plan, one, 3)
     assert [len(piece) for piece in pieces] == [3, 3, 3, 1]
-    assert [e for piece in pieces for e in piece] == fold
-    assert compaction.chunks([], one, 3) == []
+    assert [e for piece in pieces for e in piece] == plan.fold
 
 
-def test_a_message_larger_than_the_budget_is_a_piece_of_its_own():
-    sizes = {2: 1, 3: 9, 4: 1, 5: 1}
-    pieces = compaction.chunks(talk(4)[1:], lambda e: sizes[e.seq], 3)
-    assert [[e.seq for e in piece] for piece in pieces] == [[2], [3], [4, 5]]
+def test_of_a_message_larger_than_the_budget_start_middle_and_end_all_reach_the_summariser():
+    long = "start " + "word " * 100 + "middle " + "word " * 100 + "end"
+    plan = plan_over(said("a"), answered("b"), said(long), answered("c"))
+    pieces = summaries.chunks(plan, lambda e: len(history.as_text(e.content)) // 4 + 1, 100)
+    assert len(pieces[0]) == 3
+    assert len(pieces) == 3
+    assert "".join(str(e.content) for piece in pieces for e in piece if e.seq == 4) == long
 
 
 # Whether the answer counts
@@ -540,30 +542,30 @@ def plan_over(*bodies):
 @pytest.mark.parametrize("summary", ["", " ", "\n\t"])
 def test_an_empty_summary_never_counts(summary):
     plan = plan_over(*turn(1))
-    assert "empty" in compaction.refusal(plan, summary)
-    assert "empty" in compaction.refusal(plan, summary, lenient=True)
+    assert "empty" in summaries.refusal(plan, summary)
+    assert "empty" in summaries.refusal(plan, summary, lenient=True)
 
 
 def test_a_summary_of_up_to_500_tokens_is_never_too_long():
     plan = plan_over(*turn(1))
-    assert compaction.refusal(plan, "word " * 400) == ""
-    assert "longer" in compaction.refusal(plan, "word " * 600)
+    assert summaries.refusal(plan, "word " * 400) == ""
+    assert "longer" in summaries.refusal(plan, "word " * 600)
 
 
 def test_a_long_summary_counts_if_it_replaces_more():
-    assert compaction.refusal(plan_over(said("word " * 900), answered("ok")), "word " * 700) == ""
-    assert "longer" in compaction.refusal(plan_over(said("word " * 500), answered("ok")), "word " * 700)
+    assert summaries.refusal(plan_over(said("word " * 900), answered("ok")), "word " * 700) == ""
+    assert "longer" in summaries.refusal(plan_over(said("word " * 500), answered("ok")), "word " * 700)
 
 
 def test_the_previous_summary_counts_among_what_is_replaced():
     transcript = log(opened("s"), *turn(1), *turn(2), folded(4, summary="word " * 900), *turn(3))
     plan = compaction.plan(transcript, Keep("turns", 1))
-    assert compaction.refusal(plan, "word " * 700) == ""
+    assert summaries.refusal(plan, "word " * 700) == ""
 
 
 def test_what_was_received_counts_among_what_is_replaced():
     plan = plan_over(Received(content="word " * 900), User(from_=(2,)), answered("ok"))
-    assert compaction.refusal(plan, "word " * 700) == ""
+    assert summaries.refusal(plan, "word " * 700) == ""
 
 
 def test_a_summary_that_lacks_more_than_half_of_the_last_identifiers_does_not_count():
@@ -571,21 +573,21 @@ def test_a_summary_that_lacks_more_than_half_of_the_last_identifiers_does_not_co
         said("see /etc/app/config.yml and https://x.test/a?b=1"), answered("ticket ABC-12345, build 20240501")
     )
     wanted = ["/etc/app/config.yml", "https://x.test/a?b=1", "ABC-12345", "20240501"]
-    assert compaction.refusal(plan, " ".join(wanted)) == ""
-    assert compaction.refusal(plan, " ".join(wanted[:2])) == ""
-    reason = compaction.refusal(plan, wanted[0])
+    assert summaries.refusal(plan, " ".join(wanted)) == ""
+    assert summaries.refusal(plan, " ".join(wanted[:2])) == ""
+    reason = summaries.refusal(plan, wanted[0])
     assert "3 of 4" in reason
-    assert compaction.refusal(plan, wanted[0], lenient=True) == ""
+    assert summaries.refusal(plan, wanted[0], lenient=True) == ""
 
 
 def test_only_the_last_four_folded_messages_are_looked_at():
     bodies = (said("q"), answered("old ticket OLD-99999"), *turn(2), *turn(3))
-    assert compaction.refusal(plan_over(*bodies), "nothing of it") == ""
-    assert "OLD-99999" in compaction.refusal(plan_over(*bodies[:5]), "nothing of it")
+    assert summaries.refusal(plan_over(*bodies), "nothing of it") == ""
+    assert "OLD-99999" in summaries.refusal(plan_over(*bodies[:5]), "nothing of it")
 
 
 def test_on_overflow_a_summary_must_still_shrink_the_prompt():
-    assert compaction.refusal(plan_over(*turn(1)), "word " * 2_000, lenient=True)
+    assert summaries.refusal(plan_over(*turn(1)), "word " * 2_000, lenient=True)
 
 
 @pytest.mark.parametrize(
@@ -604,14 +606,14 @@ def test_on_overflow_a_summary_must_still_shrink_the_prompt():
     ],
 )
 def test_identifiers_are_paths_urls_and_tokens_with_a_digit(text, found):
-    assert compaction.identifiers(text) == found
+    assert summaries.identifiers(text) == found
 
 
 @pytest.mark.parametrize(
     "text", ["我们在2024年讨论了这个方案", "请修改第3章节的全部内容", "今日は12月の会議について話しました"]
 )
 def test_chinese_or_japanese_prose_with_a_number_in_it_is_no_identifier(text):
-    assert compaction.identifiers(text) == set()
+    assert summaries.identifiers(text) == set()
 
 
 def test_a_finished_compaction_says_all_that_the_entry_needs():
@@ -636,7 +638,7 @@ def test_a_finished_compaction_says_all_that_the_entry_needs():
 
 def test_a_digest_says_who_said_what_and_only_names_results():
     plan = plan_over(said("please  read\nit"), calls("x"), result("x", "z" * 900), answered("done"))
-    lines = compaction.digest(plan, 4_000).splitlines()
+    lines = summaries.digest(plan, 4_000).splitlines()
     assert "4 messages" in lines[0]
     assert lines[1:] == [
         "USER: please read it",
@@ -648,14 +650,14 @@ def test_a_digest_says_who_said_what_and_only_names_results():
 
 def test_a_digest_keeps_the_previous_summary():
     transcript = log(opened("s"), *turn(1), *turn(2), folded(4, summary="A=1"), *turn(3))
-    assert "Earlier summary: A=1" in compaction.digest(compaction.plan(transcript, Keep("turns", 1)), 4_000)
+    assert "Earlier summary: A=1" in summaries.digest(compaction.plan(transcript, Keep("turns", 1)), 4_000)
     long = log(opened("s"), *turn(1), *turn(2), folded(4, summary="A=1 " * 1_000), *turn(3))
-    assert len(compaction.digest(compaction.plan(long, Keep("turns", 1)), 900)) < 1_100
+    assert len(summaries.digest(compaction.plan(long, Keep("turns", 1)), 900)) < 1_100
 
 
 def test_a_digest_of_a_long_talk_shows_its_start_and_its_end_and_counts_the_rest():
     plan = plan_over(*(body for n in range(500) for body in turn(n)))
-    digest = compaction.digest(plan, 2_000)
+    digest = summaries.digest(plan, 2_000)
     lines = digest.splitlines()
     assert len(digest) <= 2_000
     assert lines[1] == "USER: question 0"
@@ -666,14 +668,14 @@ def test_a_digest_of_a_long_talk_shows_its_start_and_its_end_and_counts_the_rest
 
 def test_a_digest_of_long_messages_cuts_each():
     plan = plan_over(*(said("word " * 5_000) for _ in range(5)))
-    digest = compaction.digest(plan, 4_000)
+    digest = summaries.digest(plan, 4_000)
     assert len(digest) <= 4_100
     assert digest.count("USER: word word") >= 4
     assert digest.count("…") >= 4
 
 
 def test_a_digest_of_one_or_two_messages_shows_them_whatever_the_room():
-    digest = compaction.digest(plan_over(said("a" * 500), answered("b" * 500)), 10)
+    digest = summaries.digest(plan_over(said("a" * 500), answered("b" * 500)), 10)
     assert "USER: aaaa" in digest
     assert "ASSISTANT: bbbb" in digest
 

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from turnlog.codecs import native
-from turnlog.core import session
+from turnlog.core import admission, session
+from turnlog.core.admission import admit
 from turnlog.core.entries import (
     Assistant,
     Compaction,
@@ -28,7 +29,7 @@ from turnlog.core.entries import (
     Unpin,
     User,
 )
-from turnlog.core.session import Mark, Session, admit, cut_title, describe, live_path, on_path
+from turnlog.core.session import Mark, Session, cut_title, describe, live_path, on_path
 from turnlog.errors import Conflict, NotFound, UsageError
 from turnlog.testing import FixedClock, answered, opened, said
 
@@ -684,12 +685,12 @@ def test_entries_of_one_append_are_admitted_one_after_the_other():
 
 
 def test_marks_have_a_limit():
-    row = replace(row_of(*turn(1)), marks=tuple(Mark("pin", 3, 2) for _ in range(session.MARKS_MAX)))
+    row = replace(row_of(*turn(1)), marks=tuple(Mark("pin", 3, 2) for _ in range(admission.MARKS_MAX)))
     assert "10,000" in str(refused(row, Pin(target=2)))
     admit(replace(row, marks=row.marks[:-1]), [Pin(target=2)], leased=True)
     admit(row, [said("talk goes on")], leased=True)
 
 
 def test_kinds_are_the_names_of_the_format():
-    assert session.kind_of(said("x")) == "user"
-    assert session.kind_of(opened("s")) == "session"
+    assert admission.kind_of(said("x")) == "user"
+    assert admission.kind_of(opened("s")) == "session"

@@ -25,7 +25,12 @@ def test_a_transcript_of_format_1_is_read_continued_and_never_rewritten(tmp_path
             entries = await store.read(SESSION)
             assert {type(e) for e in entries} == set(Entry.__args__), "every type of entry is in it"
             row = await store.describe(SESSION)
-            assert (row.title, row.status, row.message_count, row.turn_count) == ("Ausflug an den See", "archived", 9, 4)
+            assert (row.title, row.status, row.message_count, row.turn_count) == (
+                "Ausflug an den See",
+                "archived",
+                9,
+                4,
+            )
             assert (row.boundary, row.pins, row.label) == (1, (), "Ausflug")
             built = await sessions.history(SESSION)
             check_messages(built.messages)

@@ -165,17 +165,21 @@ def text_of(content: Any) -> str:
         return content
     if not isinstance(content, list):
         return ""
-    return "\n\n".join(filter(None, map(_block_text, cast("list[Any]", content))))
+    blocks = cast("list[Any]", content)
+    if len(blocks) == 1:  # most answers; this runs in every append
+        return _block_text(blocks[0])
+    return "\n\n".join(filter(None, map(_block_text, blocks)))
 
 
 def _block_text(block: Any) -> str:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return text
-        case {"type": "tool_result", "content": inner}:
-            return text_of(inner)
-        case _:
-            return ""
+    if not isinstance(block, dict):
+        return ""
+    fields = cast("dict[str, Any]", block)
+    kind = fields.get("type")
+    if kind == "text":
+        text = fields.get("text")
+        return text if isinstance(text, str) else ""
+    return text_of(fields.get("content")) if kind == "tool_result" else ""
 
 
 def clean(text: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 
-class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class _Event(Struct, frozen=True, kw_only=True, tag_field="type"):
     pass
 
 
@@ -44,7 +44,7 @@ class CompactionStart(_Event, frozen=True, kw_only=True, tag="compaction_start")
     tokens_before: int
 
 
-class CompactionEnd(_Event, frozen=True, kw_only=True, tag="compaction_end"):
+class CompactionEnd(_Event, frozen=True, kw_only=True, omit_defaults=True, tag="compaction_end"):
     tokens_before: int
     tokens_after: int
     error: str | None = None

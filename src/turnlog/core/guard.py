@@ -13,7 +13,7 @@ generator where a Send was refused, and closes the generator once a Send went th
             case Shorten() | Rescue(): append step.bodies;  step = steps.send(transcript)
             case Compact(): summarise, check, append;       step = steps.send(transcript, or None if refused)
 
-No request is sent twice, at most one compaction is asked for, and none that could not shrink the prompt.
+No request is sent twice, at most one compaction is made, and none is asked for that could not shrink the prompt.
 """
 
 import json
@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ContextOverflow
-from . import compaction, history, tokens
+from . import compaction, history, summaries, tokens
 from .compaction import Keep, Plan, Trigger
 from .entries import (
     Assistant,
@@ -35,9 +35,8 @@ from .entries import (
     Transcript,
     Undo,
     context_tokens,
-    text_of,
 )
-from .history import History, View
+from .history import History, View, cut_content, cuttable
 
 RESULT_SHARE = 0.3
 RESULT_MAX_CHARS = 50_000
@@ -46,7 +45,6 @@ CHARS_PER_TOKEN = 4
 RESCUE_SHARE = 0.5
 """A rescued prompt aims at half of what was refused: the estimate that led there was wrong by an unknown factor."""
 DIGEST_SHARE = 0.1
-PIN_SHARE = 0.1
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -293,7 +291,7 @@ def oversized_results(transcript: Transcript, limit: int) -> list[int]:
         entry.seq
         for entry in view.tail
         if isinstance(entry, ToolResult)
-        and len(text_of(entry.content)) > limit
+        and len(cuttable(entry.content)) > limit
         and view.shortened.get(entry.seq, limit + 1) > limit
     ]
 
@@ -324,9 +322,9 @@ def _length(shown: History) -> int:
 
 
 def _rescue_bodies(plan: Plan, limits: Limits, stubs: int) -> list[Compaction | Shortened]:
-    summary = compaction.digest(plan, int(limits.window * DIGEST_SHARE * CHARS_PER_TOKEN))
+    summary = summaries.digest(plan, int(limits.window * DIGEST_SHARE * CHARS_PER_TOKEN))
     body = compaction.complete(plan, summary, trigger="rescue", tokens_before=0, tokens_after=0)
-    long = [e.seq for e in plan.kept if isinstance(e, ToolResult) and len(text_of(e.content)) > stubs]
+    long = [e.seq for e in plan.kept if isinstance(e, ToolResult) and len(cuttable(e.content)) > stubs]
     return [body, Shortened(targets=tuple(long), limit=stubs)] if long else [body]
 
 
@@ -337,7 +335,7 @@ def _shown_with(transcript: Transcript, bodies: Sequence[Entry], limits: Limits)
 
 
 def _stub_limit(limits: Limits) -> int:
-    return max(compaction.STUB_CHARS, limits.result_limit() // 10)
+    return max(summaries.STUB_CHARS, limits.result_limit() // 10)
 
 
 def _target(now: int, limits: Limits, refused: ContextOverflow | None) -> int:
@@ -362,6 +360,6 @@ def _suffix_sizes(view: View, limits: Limits, stub: int) -> Sequence[int]:
     sums = [0] * (len(view.tail) + 1)
     for index in range(len(view.tail) - 1, -1, -1):
         entry = view.tail[index]
-        shown = replace(entry, content=text_of(entry.content)[:stub]) if isinstance(entry, ToolResult) else entry
+        shown = replace(entry, content=cut_content(entry.content, stub)) if isinstance(entry, ToolResult) else entry
         sums[index] = sums[index + 1] + size(shown)
     return sums

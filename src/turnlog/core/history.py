@@ -33,7 +33,6 @@ from .entries import (
     Undo,
     User,
     clean,
-    text_of,
     user_content,
 )
 from .pairing import Pairing, pair
@@ -58,6 +57,7 @@ SENDER_SHOWN_CHARS = 80
 OVERSIZED_SHOWN_CHARS = 2_000
 """What is shown of a user's text that nothing could make fit, so that it cannot kill the session again."""
 
+_PICTURES = ("image", "document")
 _BACKTICKS = re.compile("`+")
 
 ApiMessage: TypeAlias = dict[str, Any]
@@ -295,7 +295,7 @@ def _write_with_tools(writer: "_Writer", view: View, pairing: Pairing) -> None:
 def _user_content(entry: User, view: View) -> Content:
     content = user_content(entry, view.received)
     if entry.seq in view.oversized:
-        return _cut_content(content, OVERSIZED_SHOWN_CHARS)
+        return cut_content(content, OVERSIZED_SHOWN_CHARS)
     return content
 
 
@@ -319,17 +319,24 @@ def _result_block(view: View, call_id: str, result: ToolResult | None) -> Block:
 
 def _result_content(result: ToolResult, shortened: Mapping[int, int]) -> Content:
     limit = shortened.get(result.seq)
-    return result.content if limit is None else _cut_content(result.content, limit)
+    return result.content if limit is None else cut_content(result.content, limit)
 
 
-def _cut_content(content: Content, limit: int) -> Content:
+def cut_content(content: Content, limit: int) -> Content:
     if isinstance(content, str):
         return shorten(content, limit)
-    words = text_of(content)
+    words = cuttable(content)
     if len(words) <= limit:
         return content
-    others = [block for block in content if block.get("type") not in ("text", "tool_result")]
-    return [{"type": "text", "text": shorten(words, limit)}, *others]
+    images = [block for block in content if block.get("type") in _PICTURES]
+    return [{"type": "text", "text": shorten(words, limit)}, *images]
+
+
+def cuttable(content: Content) -> str:
+    """What shortening can shorten: everything but pictures, blocks of unknown kinds as JSON."""
+    if isinstance(content, str):
+        return content
+    return as_text([block for block in content if block.get("type") not in _PICTURES])
 
 
 def shorten(text: str, limit: int) -> str:
@@ -377,7 +384,7 @@ def _clean_block(block: Block, calls: bool) -> Block | None:
         return {"type": "text", "text": f"[Tool result]\n{fence(clean(as_text(block.get('content') or '')))}"}
     if not kind or not isinstance(kind, str) or (kind == "tool_use" and not calls):
         return {"type": "text", "text": clean(_as_json(block))}
-    return block if kind in ("image", "document") else _clean_deep(block)
+    return block if kind in _PICTURES else _clean_deep(block)
 
 
 def _clean_deep(block: Block) -> Block:

@@ -26,6 +26,9 @@ KeyFormat: TypeAlias = Literal["canonical", "triple", "zeroclaw"]
 DM_SCOPES = ("per-account-channel-peer", "per-channel-peer", "per-peer", "main")
 KEY_FORMATS = ("canonical", "triple", "zeroclaw")
 
+_FIRST_WORDS = ("agent", "direct", "group", "thread")
+"""What other formats begin with: an agent of that name cannot be told in a triple."""
+
 CHAT_TYPES: dict[str, ChatType] = {
     **dict.fromkeys(("direct", "dm", "private", "p2p", "c2c"), "direct"),
     **dict.fromkeys(("group", "channel", "supergroup", "room"), "group"),
@@ -123,12 +126,12 @@ def _checked(key: SessionKey) -> SessionKey:
 
 
 def format(key: SessionKey, style: str = "canonical") -> str:  # noqa: A001 - keys.format(key) reads as intended
-    """The key as text. `triple` cannot say a group or a thread, so those stay canonical there."""
+    """The key as text. `triple` cannot say everything (groups, threads); what it cannot stays canonical."""
     match style:
         case "canonical":
             return _canonical(key)
         case "triple":
-            plain = key.kind == "direct" and not key.thread
+            plain = key.kind == "direct" and not key.thread and key.agent not in _FIRST_WORDS
             return _joined(key.agent, key.channel, key.peer) if plain else _canonical(key)
         case "zeroclaw":
             if key.thread:

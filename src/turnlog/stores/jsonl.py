@@ -19,9 +19,10 @@ import msgspec
 
 from ..codecs import native
 from ..core import keys, query as queries, search
+from ..core.admission import admit
 from ..core.entries import Entry, Opened
 from ..core.query import Hit, Page, Query
-from ..core.session import Session, admit, describe, needs_whole_log
+from ..core.session import Session, describe, needs_whole_log
 from ..errors import NotFound, StoreError, UsageError
 from . import Clock, Lease, Notice, Progress, leases
 from .files import disk_errors, listing, make_dir, replace_file, sync_dir, unavailable

@@ -8,9 +8,10 @@ from typing import Any
 
 from ..codecs import native
 from ..core import keys, query as queries, search
+from ..core.admission import admit
 from ..core.entries import Entry
 from ..core.query import Hit, Page, Query
-from ..core.session import Session, admit, describe, needs_whole_log
+from ..core.session import Session, describe, needs_whole_log
 from ..errors import Busy, NotFound
 from . import Clock, Fact, Lease, Progress, leases
 from .leases import FileLease

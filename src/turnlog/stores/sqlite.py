@@ -16,9 +16,10 @@ import apsw
 
 from ..codecs import native
 from ..core import keys, query as queries, search
+from ..core.admission import admit
 from ..core.entries import Assistant, Compaction, Entry, Opened, Selected, ToolResult, User
 from ..core.query import Hit, Page, Query
-from ..core.session import Session, admit, describe, mark_of, needs_whole_log
+from ..core.session import Session, describe, mark_of, needs_whole_log
 from ..errors import NotFound, StoreError, UsageError
 from . import Clock, Lease, Progress, leases, sqlite_statements as statements
 from .files import disk_errors, lock, make_dir, open_private

@@ -9,14 +9,13 @@ import asyncio
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 INLINE_MAX_S = 0.002
 """A disk slower than this never blocks the loop."""
-THREADS = 32
+THREADS = 64
 T = TypeVar("T")
 FDATASYNC: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 """macOS has only fsync."""
@@ -48,67 +47,69 @@ async def aside(work: Callable[[], T]) -> T:
 
 
 class Syncer:
+    """At most one batch under way; what comes meanwhile is the next one. All of a batch hear of it together, so that
+    the event loop and the threads take turns instead of fighting over the interpreter."""
+
     def __init__(self, sync: Callable[[int], None] = FDATASYNC) -> None:
         self._sync = sync
         self._waiting: list[tuple[int, Outcome]] = []
-        self._jobs: SimpleQueue[tuple[int, Outcome] | None] = SimpleQueue()
-        self._finished: deque[tuple[Outcome, OSError | None, float]] = deque()
+        self._jobs: SimpleQueue[_Batch | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._cost_s = 0.0
-        self._running = 0
+        self._busy = False
+        self._scheduled = False
 
     def request(self, fd: int) -> Outcome:
         """Done when the file's bytes are on the disk."""
         loop = asyncio.get_running_loop()
         outcome = Outcome(loop=loop)
-        if not self._waiting:
-            loop.call_soon(self._start, loop)
         self._waiting.append((fd, outcome))
+        self._schedule(loop)
         return outcome
 
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._busy and not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._start, loop)
+
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        jobs, self._waiting = self._waiting, []
-        if len(jobs) == 1 and not self._running and self._cost_s < INLINE_MAX_S:
-            fd, outcome = jobs[0]
+        self._scheduled = False
+        requests, self._waiting = self._waiting, []
+        if len(requests) == 1 and self._cost_s < INLINE_MAX_S:
+            fd, outcome = requests[0]
             start = time.perf_counter()
             error = self._try(fd)
             self._cost_s = 0.8 * self._cost_s + 0.2 * (time.perf_counter() - start)
             _tell(outcome, error)
             return
-        self._loop = loop
-        self._running += len(jobs)
-        while len(self._threads) < min(THREADS, self._running):
+        self._busy = True
+        batch = _Batch(loop, requests)
+        helpers = min(THREADS, len(requests))
+        while len(self._threads) < helpers:
             thread = threading.Thread(target=self._work, name="turnlog-sync", daemon=True)
             self._threads.append(thread)
             thread.start()
-        for job in jobs:
-            self._jobs.put(job)
+        for _ in range(helpers):
+            self._jobs.put(batch)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            fd, outcome = job
-            start = time.perf_counter()
-            error = self._try(fd)
-            idle = not self._finished
-            self._finished.append((outcome, error, time.perf_counter() - start))
-            if idle and not self._wake():
-                return
+        """Takes requests of a batch until none is left; whoever finishes the last one tells the loop."""
+        while (batch := self._jobs.get()) is not None:
+            while (fd := batch.take()) is not None:
+                if batch.finished(fd, self._try(fd)):
+                    try:
+                        batch.loop.call_soon_threadsafe(self._done, batch)
+                    except RuntimeError:  # the loop was closed under us; nobody waits any more
+                        return
 
-    def _wake(self) -> bool:
-        """One wake-up for all that finish until the loop has looked."""
-        try:
-            self._loop.call_soon_threadsafe(self._collect)
-        except RuntimeError:  # the loop was closed under us; nobody waits any more
-            return False
-        return True
-
-    def _collect(self) -> None:
-        while self._finished:
-            outcome, error, spent_s = self._finished.popleft()
-            self._running -= 1
-            # Several at once wait for one another, so this only ever lowers the opinion of a lone sync.
-            self._cost_s = min(self._cost_s, spent_s)
-            _tell(outcome, error)
+    def _done(self, batch: "_Batch") -> None:
+        self._busy = False
+        # Several at once wait for one another, so this only ever lowers the opinion of a lone sync.
+        self._cost_s = min(self._cost_s, (time.perf_counter() - batch.started) / len(batch.requests))
+        for fd, outcome in batch.requests:
+            _tell(outcome, batch.errors.get(fd))
+        if self._waiting:
+            self._schedule(batch.loop)
 
     def _try(self, fd: int) -> OSError | None:
         try:
@@ -121,6 +122,31 @@ class Syncer:
         for _ in self._threads:
             self._jobs.put(None)
         self._threads = []
+
+
+class _Batch:
+    def __init__(self, loop: asyncio.AbstractEventLoop, requests: list[tuple[int, Outcome]]) -> None:
+        self.loop = loop
+        self.requests = requests
+        self.errors: dict[int, OSError] = {}
+        self.started = time.perf_counter()
+        self._left = [fd for fd, _ in requests]
+        self._open = len(requests)
+        self._lock = threading.Lock()
+
+    def take(self) -> int | None:
+        try:
+            return self._left.pop()
+        except IndexError:
+            return None
+
+    def finished(self, fd: int, error: OSError | None) -> bool:
+        """Whether that was the last."""
+        with self._lock:
+            if error is not None:
+                self.errors[fd] = error
+            self._open -= 1
+            return self._open == 0
 
 
 def _tell(outcome: Outcome, error: OSError | None) -> None:

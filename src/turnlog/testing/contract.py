@@ -1,8 +1,7 @@
 """What every store promises, as tests. One suite, many stores: a difference between two of them is a bug in one."""
 
 import asyncio
-import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -12,61 +11,43 @@ from ..core.query import Query
 from ..core.session import describe
 from ..errors import Busy, Conflict, NotFound, UsageError
 from ..stores import Store
-from . import FixedClock, answered, check_messages, entry, opened, raises, said
+from . import answered, check_messages, entry, opened, raises, said
+from .base import claim
+from .finding import FindingContract
 
 
-def _sync(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    @functools.wraps(test)
-    def run(self: "StoreContract", tmp_path: Path) -> None:
-        asyncio.run(test(self, tmp_path))  # type: ignore[arg-type]
+class StoreContract(FindingContract):
+    """Subclass it and give `open`; set `durable = False` if nothing outlives a close."""
 
-    del run.__wrapped__  # type: ignore[attr-defined]  # runners look at the signature: (self, tmp_path)
-    return run
-
-
-class StoreContract:
-    """What every store promises. Subclass it and give `open`; set `durable = False` if nothing outlives a close."""
-
-    durable = True
-
-    def open(self, place: Path, **options: Any) -> AbstractAsyncContextManager[Store]:
-        """A store at this place; the same place again is the same store. Options: clock."""
-        raise NotImplementedError
-
-    async def _talk(self, store: Store, session_id: str, turns: int, start: int = 1) -> None:
-        async with store.lease(session_id) as lease:
-            for n in range(start, start + turns):
-                await store.append(session_id, [said(f"question {n}"), answered(f"answer {n}")], lease=lease)
-
-    @_sync
+    @claim
     async def test_append_gives_seqs_without_gaps_and_read_gives_them_back(self, place: Path) -> None:
         async with self.open(place) as store:
             first = await store.append("s1", [opened("s1")])
-            await self._talk(store, "s1", 3)
+            await self.talk(store, "s1", 3)
             entries = await store.read("s1")
             assert [e.seq for e in entries] == list(range(1, 8))
             assert entries[0] == first[0]
             assert all(e.ts.endswith("Z") for e in entries)
 
-    @_sync
+    @claim
     async def test_an_append_of_nothing_is_refused(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
             await raises(UsageError, store.append("s1", []))
 
-    @_sync
+    @claim
     async def test_what_was_appended_is_there_after_reopening(self, place: Path) -> None:
         if not self.durable:
             return
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
-            await self._talk(store, "s1", 5)
+            await self.talk(store, "s1", 5)
             before, row = await store.read("s1"), await store.describe("s1")
         async with self.open(place) as store:
             assert await store.read("s1") == before
             assert await store.describe("s1") == row
 
-    @_sync
+    @claim
     async def test_a_session_begins_with_a_session_entry_and_has_only_one(self, place: Path) -> None:
         async with self.open(place) as store:
             await raises(NotFound, store.append("s1", [entry(type="title", title="x")]))
@@ -75,7 +56,7 @@ class StoreContract:
             await raises(UsageError, store.append("s1", [entry(type="title", title="x"), opened("s1")]))
             assert len(await store.read("s1")) == 1
 
-    @_sync
+    @claim
     async def test_append_with_a_stale_seq_conflicts_and_writes_nothing(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")], expect=0)
@@ -84,14 +65,14 @@ class StoreContract:
             await raises(Conflict, store.append("s1", [entry(type="title", title="b")], expect=0))
             assert len(await store.read("s1")) == 2
 
-    @_sync
+    @claim
     async def test_an_append_is_all_or_none(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
             await raises(UsageError, store.append("s1", [entry(type="title", title="a"), entry(type="pin", target=99)]))
             assert len(await store.read("s1")) == 1
 
-    @_sync
+    @claim
     async def test_messages_need_a_lease_and_an_ended_one_does_not_do(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
@@ -103,7 +84,7 @@ class StoreContract:
                 await raises(UsageError, store.append("s1", [said("hi")], lease=wrong))
             assert len(await store.read("s1")) == 2
 
-    @_sync
+    @claim
     async def test_only_one_has_the_lease_and_the_next_waits(self, place: Path) -> None:
         async with self.open(place) as store:
             order: list[str] = []
@@ -124,11 +105,11 @@ class StoreContract:
             async with store.lease("s1", wait_s=1) as second:
                 assert second.epoch > first.epoch
 
-    @_sync
+    @claim
     async def test_read_takes_ranges_and_pages_both_ways(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
-            await self._talk(store, "s1", 10)
+            await self.talk(store, "s1", 10)
 
             async def seqs(**range_: int) -> list[int]:
                 return [e.seq for e in await store.read("s1", **range_)]
@@ -141,7 +122,7 @@ class StoreContract:
             assert await seqs(after=21) == await seqs(before=1) == []
             assert await seqs(limit=1) == [1]
 
-    @_sync
+    @claim
     async def test_what_does_not_exist_is_not_found(self, place: Path) -> None:
         async with self.open(place) as store:
             await raises(NotFound, store.read("nobody"))
@@ -149,7 +130,7 @@ class StoreContract:
             await raises(NotFound, store.delete("nobody"))
             assert [e async for e in store.watch("nobody", after=0)] == []
 
-    @_sync
+    @claim
     async def test_ids_that_could_be_paths_or_keys_are_refused(self, place: Path) -> None:
         async with self.open(place) as store:
             for bad in ("../x", "a/b", "a:b", "中文", "x" * 65, "", ".", "-x", "a b", "a\n", "a\x00"):
@@ -158,7 +139,7 @@ class StoreContract:
                 await raises(UsageError, store.delete(bad))
                 await raises(UsageError, _enter_lazily(store, bad))
 
-    @_sync
+    @claim
     async def test_any_text_comes_back_as_it_was(self, place: Path) -> None:
         texts = [
             "",
@@ -185,7 +166,7 @@ class StoreContract:
                 {text: [text, 1, 1.5, None, True]} for text in texts
             ]
 
-    @_sync
+    @claim
     async def test_a_20_mb_entry_is_stored_and_one_over_the_limit_is_refused(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
@@ -198,7 +179,7 @@ class StoreContract:
             assert (await store.describe("s1")).message_count == 2
             assert [e.seq for e in await store.read("s1", after=2)] == [3]
 
-    @_sync
+    @claim
     async def test_json_too_deep_to_read_back_is_refused(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
@@ -209,11 +190,11 @@ class StoreContract:
                 await raises(UsageError, store.append("s1", [entry(type="foreign", raw=deep)]))
             assert len(await store.read("s1")) == 1
 
-    @_sync
+    @claim
     async def test_the_row_is_the_fold_of_the_entries(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
-            await self._talk(store, "s1", 4)
+            await self.talk(store, "s1", 4)
             async with store.lease("s1") as lease:
                 fold = entry(
                     type="compaction", summary="s", first_kept=6, covers=[2, 5], tokens_before=90, tokens_after=10
@@ -226,11 +207,11 @@ class StoreContract:
             await store.append("s1", [entry(type="title", title="mine")])
             assert await store.describe("s1") == describe(None, await store.read("s1"))
 
-    @_sync
+    @claim
     async def test_a_compaction_that_leaves_a_gap_is_refused(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
-            await self._talk(store, "s1", 5)
+            await self.talk(store, "s1", 5)
             async with store.lease("s1") as lease:
 
                 async def fold(first_kept: int, covers: list[int]) -> None:
@@ -250,95 +231,7 @@ class StoreContract:
                 await store.append("s1", [entry(type="undo", target=12)], lease=lease)
             assert (await store.describe("s1")).boundary == 1
 
-    @_sync
-    async def test_find_lists_newest_first_in_pages_with_the_real_total(self, place: Path) -> None:
-        clock = FixedClock()
-        async with self.open(place, clock=clock) as store:
-            for n in range(7):
-                clock.advance(ms=1)
-                await store.append(f"s{n}", [opened(f"s{n}", peer=f"p{n}")])
-            clock.advance(ms=1)
-            await store.append("s2", [entry(type="title", title="Lunch plans")])
-            seen: list[str] = []
-            cursor = None
-            while True:
-                page = await store.find(Query(limit=3, cursor=cursor))
-                assert page.total == 7
-                seen += [row.id for row in page.items]
-                if (cursor := page.next) is None:
-                    break
-            assert seen == ["s2", "s6", "s5", "s4", "s3", "s1", "s0"]
-
-    @_sync
-    async def test_find_filters_by_each_field(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("a1", [opened("a1", peer="ann")])
-            await store.append("b1", [opened("b1", peer="bob", agent="ops"), entry(type="selected", n=1)])
-            await store.append("b2", [entry(type="session", version=1, id="b2", key="agent:ops:web:direct:bob",
-                                            agent="ops", channel="web", label="Deploys")])  # fmt: skip
-            await store.append("b2", [entry(type="title", title="Überraschung im Büro")])
-
-            async def ids(**fields: Any) -> list[str]:
-                page = await store.find(Query(**fields))
-                assert page.total == len(page.items)
-                return sorted(row.id for row in page.items)
-
-            assert await ids(key="agent:main:cli:direct:ann") == ["a1"]
-            assert await ids(agent="ops") == ["b1", "b2"]
-            assert await ids(agent="nobody") == []
-            assert await ids(channel="web") == ["b2"]
-            assert await ids(label="Deploys") == ["b2"]
-            assert await ids(status="active") == ["b1"]
-            assert await ids(status="inactive", agent="ops") == ["b2"]
-            assert await ids(prefix="b") == ["b1", "b2"]
-            assert await ids(prefix="Dep") == ["b2"]
-            assert await ids(prefix="agent:ops:cli") == ["b1"]
-            assert await ids(q="büro ÜBER") == ["b2"]
-            assert await ids(q="100% _") == []
-            assert await ids(ids=("a1", "b2", "zz")) == ["a1", "b2"]
-            await raises(UsageError, store.find(Query(limit=0)))
-            await raises(UsageError, store.find(Query(limit=100_000)))
-            await raises(UsageError, store.find(Query(cursor="nonsense")))
-            await raises(UsageError, store.find(Query(status="gone")))
-
-    @_sync
-    async def test_search_finds_words_in_any_script_and_nothing_outside_its_scope(self, place: Path) -> None:
-        async with self.open(place) as store:
-            for name, peer in (("s1", "ann"), ("s2", "bob")):
-                await store.append(name, [opened(name, peer=peer)])
-            async with store.lease("s1") as lease:
-                await store.append(
-                    "s1",
-                    [
-                        said("分析 payment.py 的并发问题"),
-                        answered("The Deadlock is in `lock_all`; see Straße 12."),
-                        entry(type="tool_result", tool_use_id="t", content="これはテストです"),
-                    ],
-                    lease=lease,
-                )
-            async with store.lease("s2") as lease:
-                await store.append("s2", [said("no such deadlock here")], lease=lease)
-
-            async def where(words: str, **scope: Any) -> list[tuple[str, int]]:
-                return sorted((hit.session_id, hit.seq) for hit in await store.search(words, scope=Query(**scope)))
-
-            assert await where("并发") == await where("payment.py") == await where("payment 问题") == [("s1", 2)]
-            assert await where("deadlock") == [("s1", 3), ("s2", 2)]
-            assert await where("deadlock", key="agent:main:cli:direct:bob") == [("s2", 2)]
-            assert await where("deadlock", ids=("s1",)) == [("s1", 3)]
-            assert await where("STRASSE") == await where("lock_all") == [("s1", 3)]
-            assert await where("テスト") == [("s1", 4)]
-            assert await where("dead") == [] == await where("lock dead")
-            assert await where("dead*") == [("s1", 3), ("s2", 2)]
-            assert await where('"such deadlock"') == [("s2", 2)]
-            assert len(await store.search("deadlock", scope=Query(limit=1))) == 1
-            assert "Deadlock" in (await store.search("deadlock", scope=Query(ids=("s1",))))[0].snippet
-            for words in ("", "   ", "***", '"', "x" * 2000):
-                await raises(UsageError, store.search(words))
-            await store.delete("s2")
-            assert await where("deadlock") == [("s1", 3)]
-
-    @_sync
+    @claim
     async def test_delete_removes_the_session_and_a_late_writer_cannot_revive_it(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
@@ -351,7 +244,7 @@ class StoreContract:
             await store.append("s1", [opened("s1")])
             assert len(await store.read("s1")) == 1
 
-    @_sync
+    @claim
     async def test_watch_gives_what_is_there_and_what_comes_and_ends_with_the_session(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
@@ -362,7 +255,7 @@ class StoreContract:
                     seen.append(item.seq)
 
             task = asyncio.create_task(follow())
-            await self._talk(store, "s1", 3)
+            await self.talk(store, "s1", 3)
             async with asyncio.timeout(5):
                 while len(seen) < 7:
                     await asyncio.sleep(0.01)
@@ -371,14 +264,14 @@ class StoreContract:
                 await task
             assert seen == list(range(1, 8))
 
-    @_sync
+    @claim
     async def test_two_openings_of_one_place_see_each_other(self, place: Path) -> None:
         if not self.durable:
             return
         async with self.open(place) as one, self.open(place) as two:
             await one.append("s1", [opened("s1")])
-            await self._talk(two, "s1", 2)
-            await self._talk(one, "s1", 2, start=3)
+            await self.talk(two, "s1", 2)
+            await self.talk(one, "s1", 2, start=3)
             assert [e.seq for e in await two.read("s1")] == list(range(1, 10))
             assert (await two.find(Query())).items == (await one.find(Query())).items
             assert (await two.describe("s1")).message_count == 8
@@ -393,7 +286,7 @@ class StoreContract:
             assert await one.ledger.put_if_absent("space", "k", 1) is None
             assert await two.ledger.put_if_absent("space", "k", 2) == 1
 
-    @_sync
+    @claim
     async def test_racing_appends_give_each_its_own_seq(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
@@ -402,7 +295,7 @@ class StoreContract:
             assert sorted(e[0].seq for e in got) == list(range(2, 52))
             assert [e.seq for e in await store.read("s1")] == list(range(1, 52))
 
-    @_sync
+    @claim
     async def test_readers_during_appends_see_whole_appends_and_disturb_nothing(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
@@ -436,7 +329,7 @@ class StoreContract:
             assert len(entries) == 182
             assert await store.describe("s1") == describe(None, entries)
 
-    @_sync
+    @claim
     async def test_a_cancelled_append_is_there_or_not_but_never_half(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
@@ -452,62 +345,11 @@ class StoreContract:
             assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
             assert (len(entries) - 2) % 3 == 0
 
-    @_sync
-    async def test_the_ledger_keeps_small_facts(self, place: Path) -> None:
-        clock = FixedClock()
-        async with self.open(place, clock=clock) as store:
-            ledger = store.ledger
-            assert await ledger.get("a", "k") is None
-            assert await ledger.put_if_absent("a", "k", {"x": [1, "中"]}) is None
-            assert await ledger.put_if_absent("a", "k", 2) == {"x": [1, "中"]}
-            assert await ledger.get("b", "k") is None
-            assert not await ledger.cas("a", "k", None, 3)
-            assert await ledger.cas("a", "k", {"x": [1, "中"]}, 3)
-            assert await ledger.cas("a", "new", None, 4)
-            assert [(f.key, f.value) for f in await ledger.list("a")] == [("k", 3), ("new", 4)]
-            assert [f.key for f in await ledger.list("a", prefix="n")] == ["new"]
-            assert [f.key for f in await ledger.list("a", limit=1)] == ["k"]
-            assert await ledger.delete("a", "k")
-            assert not await ledger.delete("a", "k")
-            assert await ledger.cas("a", "new", 4, None)
-            assert await ledger.list("a") == []
-            assert await ledger.put_if_absent("a", "soon", 1, ttl_s=60) is None
-            clock.advance(s=59)
-            assert await ledger.get("a", "soon") == 1
-            clock.advance(s=1)
-            assert await ledger.get("a", "soon") is None
-            assert await ledger.list("a") == []
-            assert await ledger.put_if_absent("a", "soon", 2) is None
-        if self.durable:
-            async with self.open(place, clock=clock) as store:
-                assert await store.ledger.get("a", "soon") == 2
-
-    @_sync
-    async def test_one_of_many_racers_puts_a_fact(self, place: Path) -> None:
-        async with self.open(place) as store:
-            got = await asyncio.gather(*(store.ledger.put_if_absent("a", "k", n) for n in range(1, 21)))
-            assert got.count(None) == 1
-            assert await store.ledger.get("a", "k") == got.index(None) + 1
-
-    @_sync
-    async def test_reindexing_changes_nothing_that_was_right(self, place: Path) -> None:
-        async with self.open(place) as store:
-            for n in range(5):
-                await store.append(f"s{n}", [opened(f"s{n}"), entry(type="selected", n=n + 1)])
-                await self._talk(store, f"s{n}", n)
-            before = await store.find(Query())
-            steps: list[tuple[int, int]] = []
-            assert await store.reindex(lambda done, total: steps.append((done, total))) == 5
-            assert steps
-            assert steps[-1][0] == steps[-1][1]
-            assert await store.find(Query()) == before
-            assert len(await store.search("question")) == 10
-
-    @_sync
+    @claim
     async def test_what_is_read_builds_a_valid_prompt(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
-            await self._talk(store, "s1", 2)
+            await self.talk(store, "s1", 2)
             async with store.lease("s1") as lease:
                 call = {"type": "tool_use", "id": "c1", "name": "read_file", "input": {"path": "x"}}
                 await store.append("s1", [said("go"), entry(type="assistant", content=[call])], lease=lease)

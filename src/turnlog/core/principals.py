@@ -1,0 +1,54 @@
+"""Who may see and use what. What one may not see does not exist for one; the caller says NotFound, not Denied."""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..errors import Denied, NotFound
+from . import keys
+from .keys import SessionKey
+from .query import Query
+from .session import Session
+
+
+class Principal(Struct, frozen=True):
+    """On whose behalf. Scopes: chat (own sessions), read (its agents'), admin (all)."""
+
+    name: str
+    scopes: frozenset[str] = frozenset({"chat"})
+    agents: frozenset[str] | None = None
+    """None: every agent."""
+
+
+OWNER = Principal("owner", frozenset({"admin"}))
+"""Whoever runs Turnlog on their own machine."""
+
+
+def home_key(who: Principal, agent: str) -> SessionKey:
+    """Where a principal's own sessions are."""
+    return SessionKey(agent=agent, channel="web", kind="direct", peer=who.name)
+
+
+def sees(who: Principal, row: Session) -> bool:
+    if who.agents is not None and row.agent not in who.agents:
+        return False
+    if not who.scopes.isdisjoint({"admin", "read"}):
+        return True
+    return "chat" in who.scopes and row.key == keys.format(home_key(who, row.agent))
+
+
+def check_key(who: Principal, key: SessionKey) -> None:
+    if who.agents is not None and key.agent not in who.agents:
+        raise NotFound("there is no such agent")
+    if "admin" not in who.scopes and key != home_key(who, key.agent):
+        raise Denied("this key belongs to somebody else")
+
+
+def narrow(who: Principal, query: Query) -> Query:
+    """The same question, about what is theirs only."""
+    if who.scopes.isdisjoint({"admin", "read"}):
+        return replace(query, key=keys.format(home_key(who, query.agent or "main")))
+    if who.agents is None or query.agent in who.agents:
+        return query
+    if query.agent is None and len(who.agents) == 1:
+        return replace(query, agent=next(iter(who.agents)))
+    raise Denied("name one of your agents")

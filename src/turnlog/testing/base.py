@@ -1,0 +1,35 @@
+"""What the parts of the contract share."""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from ..stores import Store
+from . import answered, said
+
+
+def claim(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(self: "Contract", tmp_path: Path) -> None:
+        asyncio.run(test(self, tmp_path))  # type: ignore[arg-type]
+
+    del run.__wrapped__  # type: ignore[attr-defined]  # runners look at the signature: (self, tmp_path)
+    return run
+
+
+class Contract:
+    """`durable = False` if nothing outlives a close."""
+
+    durable = True
+
+    def open(self, place: Path, **options: Any) -> AbstractAsyncContextManager[Store]:
+        """A store at this place; the same place again is the same store. Options: clock."""
+        raise NotImplementedError
+
+    async def talk(self, store: Store, session_id: str, turns: int, start: int = 1) -> None:
+        async with store.lease(session_id) as lease:
+            for n in range(start, start + turns):
+                await store.append(session_id, [said(f"question {n}"), answered(f"answer {n}")], lease=lease)
