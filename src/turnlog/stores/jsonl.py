@@ -383,7 +383,8 @@ class JsonlStore:
         for session_id in list(self._files):
             self._files.pop(session_id).close()
         for shelf in self._shelves.values():
-            shelf.close()
+            with disk_errors("the index cannot be closed"):
+                shelf.close()
         self.ledger.close()
         self._syncer.close()
 

@@ -17,7 +17,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,7 +27,7 @@ from ..core.keys import SESSION_ID
 from ..core.session import Session
 from ..errors import NotFound, StoreError, UsageError
 from . import Notice
-from .files import listing, lock, open_private, read_at, replace_file, unlock, write_all
+from .files import lock, open_private, read_at, replace_file, unlock, write_all
 from .jsonl_file import SessionFile
 
 INDEX_NAME = "sessions.index.jsonl"
@@ -53,6 +53,8 @@ class Line(Struct, omit_defaults=True, gc=False):
 
 
 class Kept(Struct, gc=False):
+    """A row, and how much of which file it was folded from."""
+
     row: Session
     size: int
     ino: int
@@ -127,41 +129,66 @@ class Shelf:
             self._trusted = bool(lines[0].boot) and lines[0].boot == boot_id()
         self._offset += data.rfind(b"\n") + 1
         self._lines += len(lines)
-        for line in lines:
-            self._apply(line)
-        if whole:
-            self._sort()
+        if whole and not self.rows:
+            self._take(lines)
+        else:
+            for line in lines:
+                self._apply(line)
 
-    def _apply(self, line: Line) -> None:
-        if line.row is not None:
-            session_id = line.row.id
-            known = self.rows.get(session_id)
-            if known is None or line.row.last_seq >= known.row.last_seq:
-                self._put(line.row, line.size, line.ino)
-            if (writers := self._theirs.get(session_id)) is not None:
-                writers.discard(line.by)
-                if not writers:
-                    del self._theirs[session_id]
-        elif line.dirty is not None:
+    def _take(self, lines: Sequence[Line]) -> None:
+        """`_apply` for a whole log at once: with a hundred thousand sessions that is what opening costs."""
+        rows: dict[str, Kept] = {}
+        for line in lines:
+            row = line.row
+            if row is not None:
+                rows.pop(row.id, None)
+                rows[row.id] = Kept(row, line.size, line.ino)
+            elif line.deleted is not None:
+                rows.pop(line.deleted, None)
+        self.rows = rows
+        self.counts = Counter(kept.row.status for kept in rows.values())
+        last = 0
+        for kept in rows.values():
+            if kept.row.last_at < last:
+                self._sorted = False
+                break
+            last = kept.row.last_at
+        for line in lines:
+            if line.row is None or line.row.id in self._theirs:
+                self._note_writer(line)
+
+    def _note_writer(self, line: Line) -> None:
+        """Who has announced what and not yet said what became of it."""
+        if line.dirty is not None:
             if line.by != self._writer:
                 self._theirs.setdefault(line.dirty, set()).add(line.by)
         elif line.deleted is not None:
+            self._theirs.pop(line.deleted, None)
+        elif line.row is not None and (writers := self._theirs.get(line.row.id)) is not None:
+            writers.discard(line.by)
+            if not writers:
+                del self._theirs[line.row.id]
+
+    def _apply(self, line: Line) -> None:
+        if line.row is not None:
+            known = self.rows.get(line.row.id)
+            if known is None or line.row.last_seq >= known.row.last_seq:
+                self._put(line.row, line.size, line.ino)
+        elif line.deleted is not None:
             self.forget(line.deleted)
+        self._note_writer(line)
 
     def _reconcile(self) -> None:
         """Files the index does not know, rows without a file, sizes after a reboot, writers that are gone."""
-        names = {entry.name[:-6]: entry for entry in listing(self.folder) if _is_transcript(entry)}
-        for session_id in [known for known in self.rows if known not in names]:
+        names = set(os.listdir(self.folder))
+        for session_id in [known for known in self.rows if f"{known}.jsonl" not in names]:
             self.forget(session_id)
-        unknown = [name for name in names if name not in self.rows and name not in self._theirs]
+        known = {f"{session_id}.jsonl" for session_id in self.rows}
+        known.update(f"{session_id}.jsonl" for session_id in self._theirs)
+        self.look_at(sorted(name[:-6] for name in names - known if is_transcript(self.folder, name)))
         if not self._trusted:
-            unknown += [
-                name
-                for name, kept in self.rows.items()
-                if (there := names[name].stat(follow_symlinks=False)).st_size != kept.size or there.st_ino != kept.ino
-            ]
+            self.look_at([session_id for session_id, kept in self.rows.items() if self._differs(session_id, kept)])
             self._lines = REWRITE
-        self.look_at(unknown)
         gone = {writer for writers in self._theirs.values() for writer in writers if not _alive(writer)}
         left = [session_id for session_id, writers in self._theirs.items() if writers & gone]
         self.look_at(left)
@@ -169,6 +196,10 @@ class Shelf:
             kept = {name: writers - gone for name, writers in self._theirs.items()}
             self._theirs = {name: writers for name, writers in kept.items() if writers}
             self._lines = REWRITE
+
+    def _differs(self, session_id: str, kept: Kept) -> bool:
+        there = os.stat(self.path_of(session_id), follow_symlinks=False)
+        return there.st_size != kept.size or there.st_ino != kept.ino
 
     def look_at(self, session_ids: Iterable[str]) -> None:
         """Folds these files from where the index knows them."""
@@ -310,7 +341,7 @@ class Shelf:
 
     def scan(self) -> dict[str, Kept]:
         """Every transcript from its first line on. Touches nothing of ours: it may run in a thread."""
-        names = sorted(entry.name[:-6] for entry in listing(self.folder) if _is_transcript(entry))
+        names = sorted(name[:-6] for name in os.listdir(self.folder) if is_transcript(self.folder, name))
         found = ((name, self._fold(name, None)) for name in names)
         return {name: kept for name, kept in found if kept is not None}
 
@@ -339,6 +370,8 @@ class Shelf:
         self._changed = False
 
     def close(self) -> None:
+        if self._fd >= 0 and self._lines > len(self.rows) + len(self.rows) // 5 + SPARE_LINES:
+            self.rewrite()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -368,9 +401,9 @@ def published(row: Session) -> dict[str, object]:
     }
 
 
-def _is_transcript(entry: os.DirEntry[str]) -> bool:
-    name = entry.name
-    return name.endswith(".jsonl") and SESSION_ID.match(name[:-6]) is not None and not entry.is_symlink()
+def is_transcript(folder: Path, name: str) -> bool:
+    named = name.endswith(".jsonl") and SESSION_ID.match(name[:-6]) is not None
+    return named and not os.path.islink(folder / name)
 
 
 def _alive(writer: str) -> bool:

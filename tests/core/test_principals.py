@@ -1,0 +1,52 @@
+"""Who may see and use what."""
+
+import pytest
+
+from turnlog import Denied, NotFound, Query
+from turnlog.core import keys, principals
+from turnlog.core.principals import OWNER, Principal
+from turnlog.core.session import Session
+
+ANN = Principal("ann")
+READER = Principal("eve", frozenset({"read"}), frozenset({"main"}))
+NOBODY = Principal("nobody", frozenset())
+
+
+def row(key):
+    place = keys.parse(key)
+    return Session(id="s", key=keys.format(place), agent=place.agent, channel=place.channel)
+
+
+HERS = row("agent:main:web:direct:ann")
+OTHERS = row("agent:main:web:direct:bob")
+ELSEWHERE = row("agent:ops:web:direct:ann")
+
+
+@pytest.mark.parametrize(
+    ("who", "seen"),
+    [(OWNER, "hoe"), (ANN, "he"), (READER, "ho"), (NOBODY, ""), (Principal("ann", agents=frozenset({"ops"})), "e")],
+)
+def test_each_sees_what_is_theirs(who, seen):
+    found = {"h": HERS, "o": OTHERS, "e": ELSEWHERE}
+    assert "".join(name for name, it in found.items() if principals.sees(who, it)) == seen
+
+
+def test_only_an_administrator_uses_keys_of_others():
+    principals.check_key(OWNER, keys.parse("main:cli:user"))
+    principals.check_key(ANN, keys.parse(HERS.key))
+    with pytest.raises(Denied):
+        principals.check_key(ANN, keys.parse(OTHERS.key))
+    with pytest.raises(NotFound):
+        principals.check_key(READER, keys.parse("agent:ops:web:direct:eve"))
+
+
+def test_a_question_is_narrowed_to_what_is_theirs():
+    assert principals.narrow(OWNER, Query(agent="ops")) == Query(agent="ops")
+    assert principals.narrow(ANN, Query()).key == HERS.key
+    assert principals.narrow(ANN, Query(agent="ops")).key == ELSEWHERE.key
+    assert principals.narrow(READER, Query()).agent == "main"
+    assert principals.narrow(READER, Query(agent="main")).agent == "main"
+    with pytest.raises(Denied):
+        principals.narrow(READER, Query(agent="ops"))
+    with pytest.raises(Denied):
+        principals.narrow(Principal("eve", frozenset({"read"}), frozenset({"a", "b"})), Query())
