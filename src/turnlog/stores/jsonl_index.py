@@ -14,6 +14,7 @@ Whatever is wrong with this file, it is built anew from the transcripts, and not
 """
 
 import contextlib
+import operator
 import os
 import time
 from collections import Counter
@@ -138,6 +139,7 @@ class Shelf:
     def _take(self, lines: Sequence[Line]) -> None:
         """`_apply` for a whole log at once: with a hundred thousand sessions that is what opening costs."""
         rows: dict[str, Kept] = {}
+        announced = False
         for line in lines:
             row = line.row
             if row is not None:
@@ -145,16 +147,14 @@ class Shelf:
                 rows[row.id] = Kept(row, line.size, line.ino)
             elif line.deleted is not None:
                 rows.pop(line.deleted, None)
+            else:
+                announced = True
         self.rows = rows
-        self.counts = Counter(kept.row.status for kept in rows.values())
-        last = 0
-        for kept in rows.values():
-            if kept.row.last_at < last:
-                self._sorted = False
-                break
-            last = kept.row.last_at
-        for line in lines:
-            if line.row is None or line.row.id in self._theirs:
+        self.counts = Counter([kept.row.status for kept in rows.values()])
+        times = [kept.row.last_at for kept in rows.values()]
+        self._sorted = all(map(operator.le, times, times[1:]))
+        if announced:
+            for line in lines:
                 self._note_writer(line)
 
     def _note_writer(self, line: Line) -> None:
@@ -172,7 +172,7 @@ class Shelf:
     def _apply(self, line: Line) -> None:
         if line.row is not None:
             known = self.rows.get(line.row.id)
-            if known is None or line.row.last_seq >= known.row.last_seq:
+            if known is None or line.row.last_seq > known.row.last_seq:
                 self._put(line.row, line.size, line.ino)
         elif line.deleted is not None:
             self.forget(line.deleted)
@@ -181,11 +181,11 @@ class Shelf:
     def _reconcile(self) -> None:
         """Files the index does not know, rows without a file, sizes after a reboot, writers that are gone."""
         names = set(os.listdir(self.folder))
-        for session_id in [known for known in self.rows if f"{known}.jsonl" not in names]:
-            self.forget(session_id)
         known = {f"{session_id}.jsonl" for session_id in self.rows}
-        known.update(f"{session_id}.jsonl" for session_id in self._theirs)
-        self.look_at(sorted(name[:-6] for name in names - known if is_transcript(self.folder, name)))
+        for name in known - names:
+            self.forget(name[:-6])
+        unknown = names - known - {f"{session_id}.jsonl" for session_id in self._theirs}
+        self.look_at(sorted(name[:-6] for name in unknown if is_transcript(self.folder, name)))
         if not self._trusted:
             self.look_at([session_id for session_id, kept in self.rows.items() if self._differs(session_id, kept)])
             self._lines = REWRITE
@@ -325,6 +325,8 @@ class Shelf:
                 return
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                 self._replay(whole=False)
+            if not self._sorted:
+                self._sort()
             lines = [_encode(Line(index=INDEX_VERSION, boot=boot_id()))]
             lines += [_encode(Line(row=k.row, size=k.size, ino=k.ino)) for k in self.rows.values()]
             theirs = {**self._theirs, **{name: {self._writer} for name in self._ours}}
