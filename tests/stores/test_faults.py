@@ -150,6 +150,56 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+MANY = """
+import asyncio, sys, turnlog
+from turnlog.testing import answered, opened, said
+async def talk(store, name):
+    await store.append(name, [opened(name, peer=name)])
+    async with store.lease(name) as lease:
+        for n in range(1, 100_000):
+            last = await store.append(name, [said(f"q{n}"), answered(f"a{n}")], lease=lease)
+            print(name, last[-1].seq, flush=True)
+async def main(url):
+    async with turnlog.open_store(url) as store:
+        await asyncio.gather(*(talk(store, f"s{n}") for n in range(40)))
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("kind", URLS)
+def test_after_a_power_cut_everything_acknowledged_in_forty_sessions_is_there(kind, tmp_path):
+    """Many at once are made durable together, by another way than one alone."""
+    image = tmp_path / "disk.img"
+    with image.open("wb") as file:
+        file.truncate(64 * 1024 * 1024)
+    if quiet("mkfs.ext4", "-q", "-F", str(image)).returncode:
+        pytest.skip("this machine has no mkfs.ext4")
+    acknowledged = {}
+    copy = tmp_path / "cut.img"
+    with mounted(tmp_path / "disk", "-o", "loop", str(image)) as place:
+        writer = subprocess.Popen(
+            [sys.executable, "-c", MANY, URLS[kind].format(place / "data")], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(700):
+            name, seq = writer.stdout.readline().split()
+            acknowledged[name] = int(seq)
+        writer.send_signal(signal.SIGSTOP)
+        shutil.copyfile(image, copy)
+        writer.kill()
+        writer.communicate()
+
+    async def look(url):
+        async with turnlog.open_store(url) as store:
+            for name, seq in acknowledged.items():
+                entries = await store.read(name)
+                assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
+                assert len(entries) >= seq
+
+    assert len(acknowledged) == 40
+    with mounted(tmp_path / "after", "-o", "loop", str(copy)) as place:
+        asyncio.run(look(URLS[kind].format(place / "data")))
+
+
 @pytest.mark.parametrize("kind", URLS)
 def test_after_a_power_cut_everything_acknowledged_is_there(kind, tmp_path):
     """A file system in a file, copied while it is written: the copy is what the disk had when the power went."""

@@ -1,0 +1,108 @@
+"""Syncs: alone on the loop, several in threads, many by one flush; failures reach those they concern, and only them."""
+
+import asyncio
+import errno
+import os
+import threading
+
+import pytest
+
+from turnlog.stores import syncing
+from turnlog.stores.syncing import Syncer, aside
+
+
+def files(tmp_path, count):
+    fds = [os.open(tmp_path / f"f{n}", os.O_RDWR | os.O_CREAT) for n in range(count)]
+    for fd in fds:
+        os.write(fd, b"x" * 100)
+    return fds
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 64])
+def test_every_request_is_answered(tmp_path, count):
+    async def go():
+        syncer = Syncer()
+        for _ in range(3):
+            await asyncio.gather(*(syncer.request(fd) for fd in fds))
+        syncer.close()
+
+    fds = files(tmp_path, count)
+    asyncio.run(go())
+    for fd in fds:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_a_failure_reaches_the_one_it_concerns_and_nobody_else(tmp_path, count):
+    def sync(fd):
+        if fd == fds[-1]:
+            raise OSError(errno.EIO, "broken")
+
+    async def go():
+        syncer = Syncer(sync=sync)
+        answers = await asyncio.gather(*(syncer.request(fd) for fd in fds), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [type(None)] * (count - 1) + [OSError]
+        await syncer.request(-7)
+        syncer.close()
+
+    fds = files(tmp_path, count)
+    asyncio.run(go())
+    for fd in fds:
+        os.close(fd)
+
+
+def test_a_failed_flush_of_the_whole_asks_each_file(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(syncing, "syncfs", lambda fd: calls.append(fd) or -1)
+    monkeypatch.setattr(syncing, "may_flush_whole", lambda fds: len(fds) > 1)
+
+    async def go():
+        syncer = Syncer()
+        os.close(fds[0])
+        answers = await asyncio.gather(*(syncer.request(fd) for fd in fds), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [OSError] + [type(None)] * 19
+        syncer.close()
+
+    fds = files(tmp_path, 20)
+    asyncio.run(go())
+    assert len(calls) == 1
+    for fd in fds[1:]:
+        os.close(fd)
+
+
+def test_the_whole_is_only_flushed_for_many_files_and_while_little_else_waits(tmp_path, monkeypatch):
+    fds = files(tmp_path, 20)
+    monkeypatch.setattr(syncing, "_kernel_reports_errors", lambda: True)
+    monkeypatch.setattr(syncing, "_dirty_kb", lambda: 100)
+    assert syncing.may_flush_whole(fds)
+    assert not syncing.may_flush_whole(fds[:15])
+    monkeypatch.setattr(syncing, "_dirty_kb", lambda: 100_000)
+    assert not syncing.may_flush_whole(fds)
+    monkeypatch.setattr(syncing, "_kernel_reports_errors", lambda: False)
+    assert not syncing.may_flush_whole(fds)
+    for fd in fds:
+        os.close(fd)
+
+
+def test_a_cancelled_caller_hears_of_it_when_the_outcome_is_known():
+    done = threading.Event()
+
+    async def go():
+        task = asyncio.create_task(aside(lambda: done.wait(5)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        done.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go())
+
+
+def test_an_error_in_a_thread_comes_back():
+    def fail():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(aside(fail))
