@@ -34,6 +34,7 @@ APPLICATION_ID = 0x54524E4C
 INLINE_ROWS = 256
 """Larger reads leave the event loop."""
 INDEX_AFTER_S = 0.5
+ROWS_KEPT = 1_024
 
 T = TypeVar("T")
 
@@ -49,6 +50,8 @@ class SqliteStore:
         self._reading = asyncio.Lock()
         self._indexing: asyncio.TimerHandle | None = None
         self._erase = False
+        self._rows: dict[str, Session] = {}
+        """Rows as the writer last left them; good until another connection commits."""
 
     @classmethod
     async def open(
@@ -71,7 +74,7 @@ class SqliteStore:
         self._db.run("PRAGMA secure_delete = ON")
         self._near = self._connect()
         self._far = self._connect()
-        self._writer = Writer(self._db)
+        self._writer = Writer(self._db, forget=self._rows.clear)
         self.ledger = SqliteLedger(self._writer, self._near, self._clock)
 
     @contextmanager
@@ -113,7 +116,7 @@ class SqliteStore:
     def _append(
         self, db: Database, session_id: str, bodies: Sequence[Entry], expect: int | None, leased: bool
     ) -> list[Entry]:
-        before = statements.row_of(db, session_id)
+        before = self._rows.get(session_id) or statements.row_of(db, session_id)
         check_expected(before, expect)
         admit(before, bodies, leased=leased)
         entries = stamp(bodies, before.last_seq if before else 0, self._clock())
@@ -127,6 +130,9 @@ class SqliteStore:
             [(session_id, e.seq, self._role(e), e.ts, line) for e, line in zip(entries, lines, strict=True)],
         )
         statements.save(db, row)
+        if len(self._rows) > ROWS_KEPT:
+            self._rows.clear()
+        self._rows[session_id] = row
         for entry in entries:
             if isinstance(entry, Selected):
                 db.run("INSERT OR REPLACE INTO session_index VALUES (?, ?, ?)", (row.key, row.id, row.last_at))
@@ -211,6 +217,7 @@ class SqliteStore:
         def change(db: Database) -> None:
             if statements.row_of(db, session_id) is None:
                 raise NotFound(f"there is no session {session_id}")
+            self._rows.pop(session_id, None)
             db.run(
                 "DELETE FROM session_search WHERE rowid IN (SELECT id FROM session_messages WHERE session_id = ?)",
                 (session_id,),
@@ -233,13 +240,17 @@ class SqliteStore:
     async def reindex(self, progress: Progress | None = None) -> int:
         ids = self._look(lambda db: [row[0] for row in db.all("SELECT DISTINCT session_id FROM session_messages")])
         for n, session_id in enumerate(ids, 1):
-            await self._writer.run(lambda db, name=session_id: statements.refold(db, name), aside=True)
+            await self._writer.run(lambda db, name=session_id: self._refold(db, name), aside=True)
             if progress:
                 progress(n, len(ids))
         await self._writer.run(statements.forget_search, aside=True)
         while await self._writer.run(statements.index_some, aside=True):
             pass
         return len(ids)
+
+    def _refold(self, db: Database, session_id: str) -> None:
+        self._rows.pop(session_id, None)
+        statements.refold(db, session_id)
 
     async def close(self) -> None:
         if self._indexing is not None:

@@ -26,8 +26,11 @@ Answers = list[tuple[Any, BaseException | None]]
 
 
 class Writer:
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, *, forget: Callable[[], None] = lambda: None) -> None:
+        """`forget`: called when what was read before may be out of date: others wrote, or a transaction failed."""
         self._db = db
+        self._forget = forget
+        self._version = 0
         self._waiting: Job = []
         self._busy = False
         self._scheduled = False
@@ -106,6 +109,9 @@ class Writer:
         answers: Answers = []
         db.run("BEGIN IMMEDIATE")
         try:
+            if (version := db.one("PRAGMA data_version")) != self._version:
+                self._version = version
+                self._forget()
             for change, _ in job:
                 try:
                     answers.append((change(db), None))
@@ -113,6 +119,7 @@ class Writer:
                     answers.append((None, error))
             db.run("COMMIT")
         except BaseException as error:
+            self._forget()
             if db.in_transaction:
                 _roll_back(db)
             return [(None, mapped(error))] * len(job)
