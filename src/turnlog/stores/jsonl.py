@@ -448,7 +448,9 @@ def _check_ours(root: Path, *, durable: bool) -> None:
         made: Any = msgspec.json.decode(marker.read_bytes())
         version = made["turnlog"]
     except FileNotFoundError:
-        others = {entry.name for entry in listing(root)} - {"agents", "leases", "ledger.jsonl", "config.toml", "memory"}
+        # A marker that another process is just writing, or died writing, is ours too.
+        names = {entry.name for entry in listing(root) if not entry.name.startswith(f".{MARKER}.")}
+        others = names - {"agents", "leases", "ledger.jsonl", "config.toml", "memory"}
         if others and not (root / "agents").is_dir() and not (root / "config.toml").is_file():
             raise UsageError(
                 f"{root} holds other things ({min(others)!r} for one) and is not a Turnlog store",
