@@ -36,7 +36,7 @@ CHAT_TYPES: dict[str, ChatType] = {
 }
 
 
-class Inbound(Struct, frozen=True, kw_only=True):
+class Inbound(Struct, frozen=True):
     """One incoming message, normalised by an edge. Empty strings count as absent."""
 
     channel: str

@@ -14,7 +14,9 @@ T = TypeVar("T")
 class Query(Struct, frozen=True, kw_only=True):
     """All that is given must hold. Unset fields do not restrict."""
 
+    id: str | None = None
     ids: tuple[str, ...] = ()
+    """Any of these."""
     key: str | None = None
     agent: str | None = None
     channel: str | None = None
@@ -54,7 +56,8 @@ def check(query: Query) -> Query:
 
 def matches(query: Query, row: Session) -> bool:
     return (
-        (not query.ids or row.id in query.ids)
+        (query.id is None or row.id == query.id)
+        and (not query.ids or row.id in query.ids)
         and (query.key is None or row.key == query.key)
         and (query.agent is None or row.agent == query.agent)
         and (query.channel is None or row.channel == query.channel)
@@ -82,7 +85,7 @@ def haystack(row: Session) -> str:
 def is_plain(query: Query) -> bool:
     """Only agent and status restrict: their numbers can be kept instead of counted."""
     return not query.ids and all(
-        value is None for value in (query.key, query.channel, query.label, query.prefix, query.q)
+        value is None for value in (query.id, query.key, query.channel, query.label, query.prefix, query.q)
     )
 
 

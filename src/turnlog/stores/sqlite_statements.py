@@ -148,6 +148,7 @@ def _conditions(query: Query) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
     columns = (
+        ("session_id", query.id),
         ("session_key", query.key),
         ("agent_id", query.agent),
         ("channel", query.channel),

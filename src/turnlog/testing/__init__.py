@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct, convert
 
 from ..core.entries import Assistant, Entry, Opened, Usage
+from ..core.overflow import classify
 from ..core.prompt import Prompt
-from ..errors import ContextOverflow, ProviderRefused
+from ..errors import ContextOverflow, ProviderBusy, ProviderRefused
 from ..providers import Delta
 
 if TYPE_CHECKING:
@@ -160,10 +161,15 @@ class ScriptedProvider:
 def _raise_error(reply: Reply) -> None:
     if reply.error is None:
         return
-    message = str(reply.error.get("message", "refused"))
-    if "too long" in message or ("context" in message and "window" in message):
-        raise ContextOverflow(message)
-    raise ProviderRefused(message)
+    message = str(reply.error.get("message", ""))
+    verdict = classify(status=reply.error.get("status"), code=str(reply.error.get("code", "")), text=message)
+    match verdict.kind:
+        case "overflow":
+            raise ContextOverflow(message, tokens=verdict.tokens, window=verdict.window)
+        case "busy":
+            raise ProviderBusy(message)
+        case _:
+            raise ProviderRefused(message)
 
 
 def entry(**fields: Any) -> Entry:

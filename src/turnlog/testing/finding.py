@@ -57,6 +57,8 @@ class FindingContract(Contract):
             assert await ids(q="büro ÜBER") == ["b2"]
             assert await ids(q="100% _") == []
             assert await ids(ids=("a1", "b2", "zz")) == ["a1", "b2"]
+            assert await ids(id="b1") == ["b1"]
+            assert await ids(id="zz") == []
             await raises(UsageError, store.find(Query(limit=0)))
             await raises(UsageError, store.find(Query(limit=100_000)))
             await raises(UsageError, store.find(Query(cursor="nonsense")))
