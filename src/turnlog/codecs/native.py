@@ -32,6 +32,8 @@ class Undecodable(ValueError):
 def encode(entry: Entry) -> bytes:
     """One line without its newline."""
     try:
+        line = _encoder.encode(entry)
+    except UnicodeEncodeError:
         line = encode_plain(entry)
     except RecursionError:
         raise _too_deep() from None
@@ -74,11 +76,11 @@ def depth(value: Any) -> int:
 def encode_append(entries: Sequence[Entry]) -> bytes:
     """The bytes of one append."""
     lines = [encode(entry) for entry in entries]
-    if len(lines) > 1:
-        mark = b',"until":%d}' % entries[-1].seq
-        lines[:-1] = [line[:-1] + mark for line in lines[:-1]]
-    lines.append(b"")
-    return b"\n".join(lines)
+    last = lines.pop()
+    if not lines:
+        return last + b"\n"
+    mark = b',"until":%d}\n' % entries[-1].seq
+    return b"".join([line[:-1] + mark for line in lines]) + last + b"\n"
 
 
 def decode(line: bytes) -> Entry:

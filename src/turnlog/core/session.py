@@ -113,10 +113,53 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
 
 def describe(row: Session | None, entries: Iterable[Entry]) -> Session:
     """The row after these entries. Without a row, `entries` must be the log from its first entry on."""
+    if row is not None and row.title_by:
+        entries = list(entries)
+        if quick := _after_talk(row, entries):
+            return quick
     fold = _Fold(row)
     for entry in entries:
         fold.add(entry)
     return fold.row()
+
+
+def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
+    """The row after plain questions and answers, which nearly every append is; None for anything else.
+
+    `_Fold` is the rule. This is the same in a fraction of the time, and the property tests hold the two together.
+    """
+    size, role, turns = row.token_estimate, row.last_role, row.turn_count
+    for entry in entries:
+        if isinstance(entry, Assistant):
+            size = _tokens_after(size, entry)
+            role = _role_of(entry)
+        elif isinstance(entry, User) and not entry.from_:
+            size += tokens.quick(text_of(entry.content))
+            turns += role != "tool"
+            role = "user"
+        else:
+            return None
+    if not entries:
+        return row
+    last = entries[-1]
+    moment = max(entry.ts for entry in entries)
+    return replace(
+        row,
+        message_count=row.message_count + len(entries),
+        turn_count=turns,
+        token_estimate=size,
+        last_role=role,
+        last_seq=last.seq,
+        last_at=max(row.last_at, milliseconds(moment)) if moment else row.last_at,
+        first_message=row.first_message or entries[0].seq,
+    )
+
+
+def _role_of(entry: Assistant) -> LastRole:
+    content = entry.content
+    if isinstance(content, str):
+        return "assistant"
+    return "call" if any(block.get("type") == "tool_use" for block in content) else "assistant"
 
 
 def needs_whole_log(row: Session | None, bodies: Sequence[Entry]) -> bool:
@@ -232,7 +275,7 @@ class _Fold:
                     self._title_from(entry.content)
             case Assistant():
                 self.messages += 1
-                self.role = "call" if tool_uses(entry) else "assistant"
+                self.role = _role_of(entry)
             case _:
                 self.role = "tool"
 
