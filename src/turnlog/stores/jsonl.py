@@ -388,8 +388,10 @@ class JsonlStore:
         for session_id in list(self._files):
             self._files.pop(session_id).close()
         for shelf in self._shelves.values():
-            with disk_errors("the index cannot be closed"):
+            try:
                 shelf.close()
+            except OSError as error:  # derived, and rebuilt when it is needed
+                self._notice(Notice(what=str(unavailable("index not rewritten", error)), where=str(shelf.folder)))
         self.ledger.close()
         self._syncer.close()
 

@@ -290,11 +290,11 @@ class Shelf:
     def flush(self) -> None:
         """Rows of all sessions we announced."""
         ours = [self.rows[session_id] for session_id in self._ours if session_id in self.rows]
-        self._ours.clear()
         if ours:
             self._changed = True
             lines = [_encode(Line(row=k.row, size=k.size, ino=k.ino, by=self._writer)) for k in ours]
             self._say(b"\n".join([*lines, b""]), len(lines))
+        self._ours.clear()  # only now: on a full disk they must be said again
         small = len(self.rows) <= PUBLISH_SMALL  # a large one is rewritten when it is next loaded
         if self._erase or (small and self._lines > 2 * len(self.rows) + SPARE_LINES):
             self.rewrite()
@@ -372,9 +372,12 @@ class Shelf:
         self._changed = False
 
     def close(self) -> None:
-        if self._fd >= 0 and self._lines > len(self.rows) + len(self.rows) // 5 + SPARE_LINES:
-            self.rewrite()
-        if self._fd >= 0:
+        if self._fd < 0:
+            return
+        try:
+            if self._lines > len(self.rows) + len(self.rows) // 5 + SPARE_LINES:
+                self.rewrite()
+        finally:
             os.close(self._fd)
             self._fd = -1
 

@@ -65,16 +65,18 @@ class FileLeases:
     async def take(self, session_id: str, wait_s: float | None) -> AsyncGenerator[FileLease]:
         deadline = None if wait_s is None else time.monotonic() + wait_s
         queue = self._queues.setdefault(session_id, asyncio.Lock())
-        async with _within(queue, deadline, session_id, self._path(session_id)):
-            fd = await self._acquire(session_id, deadline)
-            lease = FileLease(session_id, time.time_ns())
-            try:
-                yield lease
-            finally:
-                lease.live = False
-                self._release(fd, session_id)
-        if not queue.locked():
-            self._queues.pop(session_id, None)
+        try:
+            async with _within(queue, deadline, session_id, self._path(session_id)):
+                fd = await self._acquire(session_id, deadline)
+                lease = FileLease(session_id, time.time_ns())
+                try:
+                    yield lease
+                finally:
+                    lease.live = False
+                    self._release(fd, session_id)
+        finally:
+            if not queue.locked():  # who still waits has it in hand; the file's lock keeps them apart all the same
+                self._queues.pop(session_id, None)
 
     def _path(self, session_id: str) -> Path:
         return self._folder / f"{session_id}.lock"

@@ -5,6 +5,7 @@ FULL (NORMAL for durability "os"), one writing connection with group commit, rea
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -29,6 +30,8 @@ from .sqlite_writer import Writer, mapped
 from .stamping import check_expected, now_ms, stamp, window
 from .syncing import aside
 from .watching import Watchers
+
+log = logging.getLogger("turnlog.stores.sqlite")
 
 APPLICATION_ID = 0x54524E4C
 INLINE_ROWS = 256
@@ -202,9 +205,13 @@ class SqliteStore:
 
     def _index_now(self) -> None:
         async def some() -> None:
-            more = await self._writer.run(statements.index_some, aside=True)
-            if not more and self._erase:
-                more = self._erase = await self._writer.run(statements.erase_some, aside=True)
+            more = False
+            try:
+                more = await self._writer.run(statements.index_some, aside=True)
+                if not more and self._erase:
+                    more = self._erase = await self._writer.run(statements.erase_some, aside=True)
+            except StoreError as error:  # a search tries again, and then says so
+                log.warning("messages not made searchable yet: %s", error)
             self._indexing = None
             if more:
                 self._index_later()
@@ -257,8 +264,11 @@ class SqliteStore:
             self._indexing.cancel()
         if (task := getattr(self, "_index_task", None)) is not None and not task.done():
             await asyncio.wait([task])
-        while self._erase:
-            self._erase = await self._writer.run(statements.erase_some, aside=True)
+        try:
+            while self._erase:
+                self._erase = await self._writer.run(statements.erase_some, aside=True)
+        except StoreError as error:
+            log.warning("deleted words not erased from the search index yet: %s", error)
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
