@@ -292,19 +292,6 @@ def test_rows_and_other_structs_are_lines_too():
     assert native.encode_plain(Origin(id="\ud800", seq=1)) == b'{"id":"\\ud800","seq":1}'
 
 
-def test_the_words_of_an_entry():
-    mixed = [text("a"), {"type": "image"}, {"type": "tool_result", "content": [text("b")]}, text(""), {"type": "text"}]
-    assert entries.text_of(mixed) == "a\n\nb"
-    assert entries.text_of("plain") == "plain"
-    assert entries.text_of(None) == ""
-    assert entries.text_of([{"type": "tool_result"}]) == ""
-    assert entries.message_text(said("a")) == "a"
-    assert entries.message_text(answered("b")) == "b"
-    assert entries.message_text(ToolResult(tool_use_id="x", content="c")) == "c"
-    assert entries.message_text(Received(content="d")) == "d"
-    assert entries.message_text(opened("s")) == ""
-
-
 def test_a_text_block_without_text_has_no_words():
     assert entries.text_of([{"type": "text", "text": None}]) == ""
 
@@ -312,15 +299,6 @@ def test_a_text_block_without_text_has_no_words():
 @pytest.mark.parametrize("content", [{"a": 1}, ["plain"], 5, [["x"]]])
 def test_odd_content_of_a_nested_result_does_not_stop_anything(content):
     assert isinstance(entries.text_of([{"type": "tool_result", "content": content}]), str)
-
-
-def test_a_user_entry_leaves_its_words_to_what_was_received():
-    received = {2: Received(content="a"), 3: Received(content=[text("b")]), 4: Received(content="c")}
-    assert entries.message_text(User(from_=(2, 4)), received) == "a\n\nc"
-    assert entries.user_content(User(from_=(2, 3)), received) == [text("a"), text("b")]
-    assert entries.user_content(User(from_=(2, 9)), received) == "a"
-    assert entries.user_content(User(content="own", from_=(2,)), received) == "own"
-    assert entries.message_text(User(from_=(2,))) == ""
 
 
 def test_texts_are_joined_by_a_blank_line_and_blocks_stay_blocks():
@@ -381,3 +359,19 @@ def test_events_have_the_names_and_fields_of_the_stream():
 
 def test_the_shape_of_an_entry_for_tests_is_the_shape_of_the_file():
     assert entry(type="user", content="hi", **{"from": [2]}) == User(content="hi", from_=(2,))
+
+
+def test_the_words_of_an_entry():
+    mixed = [text("a"), {"type": "image"}, {"type": "tool_result", "content": [text("b")]}, text(""), {"type": "text"}]
+    assert entries.text_of(mixed) == "a\n\nb"
+    assert entries.text_of("plain") == "plain"
+    assert entries.text_of(None) == ""
+    assert entries.text_of([{"type": "tool_result"}]) == ""
+
+
+def test_a_user_entry_leaves_its_words_to_what_was_received():
+    received = {2: Received(content="a"), 3: Received(content=[text("b")]), 4: Received(content="c")}
+    assert entries.user_content(User(from_=(2, 4)), received) == "a\n\nc"
+    assert entries.user_content(User(from_=(2, 3)), received) == [text("a"), text("b")]
+    assert entries.user_content(User(from_=(2, 9)), received) == "a"
+    assert entries.user_content(User(content="own", from_=(2,)), received) == "own"

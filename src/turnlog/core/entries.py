@@ -199,16 +199,6 @@ def tool_uses(entry: Assistant) -> list[Block]:
     return [block for block in entry.content if block.get("type") == "tool_use"]
 
 
-def message_text(entry: Entry, received: Mapping[int, Received] | None = None) -> str:
-    match entry:
-        case User():
-            return text_of(user_content(entry, received or {}))
-        case Assistant() | ToolResult() | Received():
-            return text_of(entry.content)
-        case _:
-            return ""
-
-
 def user_content(entry: User, received: Mapping[int, Received]) -> Content:
     """A user entry may leave its words to the `received` entries it was made from."""
     if entry.content is not None:

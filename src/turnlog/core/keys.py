@@ -20,8 +20,6 @@ ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 Kind: TypeAlias = Literal["direct", "group"]
 ChatType: TypeAlias = Literal["direct", "group", "thread", "unknown"]
-DmScope: TypeAlias = Literal["per-account-channel-peer", "per-channel-peer", "per-peer", "main"]
-KeyFormat: TypeAlias = Literal["canonical", "triple", "zeroclaw"]
 
 DM_SCOPES = ("per-account-channel-peer", "per-channel-peer", "per-peer", "main")
 KEY_FORMATS = ("canonical", "triple", "zeroclaw")

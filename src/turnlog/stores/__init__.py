@@ -6,7 +6,7 @@ mean is in `core`. `turnlog.testing.StoreContract` is the suite that each store 
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -15,7 +15,6 @@ from ..core.query import Hit, Page, Query
 from ..core.session import Session
 from ..errors import UsageError
 
-Durability: TypeAlias = Literal["full", "os"]
 DURABILITIES = ("full", "os")
 Clock: TypeAlias = Callable[[], int]
 """Unix milliseconds."""
