@@ -30,10 +30,21 @@ class Prompt(Struct, frozen=True, kw_only=True):
     breakpoints: tuple[tuple[int, int], ...] = ()
     """(message, block) after which a provider may cache; -1 as message stands for the system prompt and tools."""
     max_output: int | None = None
+    may_call: bool = True
+    """False: the tools are named, because earlier messages call them and caches know them, but none may be called."""
+
+
+INVALID_INPUT = "__invalid_json__"
+"""The one field of a tool call's input when what the model wrote is not a JSON object: its text as it came."""
 
 
 def assemble(
-    history: History, *, tools: Sequence[Tool] = (), context: str = "", max_output: int | None = None
+    history: History,
+    *,
+    tools: Sequence[Tool] = (),
+    context: str = "",
+    max_output: int | None = None,
+    may_call: bool = True,
 ) -> Prompt:
     """`context` joins the system prompt of this one call, at its end, and is stored nowhere."""
     system = "\n\n".join(part for part in (history.system, context) if part)
@@ -43,6 +54,7 @@ def assemble(
         tools=tuple(tools),
         breakpoints=_breakpoints(history, bool(system or tools)),
         max_output=max_output,
+        may_call=may_call,
     )
 
 
@@ -66,6 +78,7 @@ def _breakpoints(history: History, has_head: bool) -> tuple[tuple[int, int], ...
 
 
 def as_dict(prompt: Prompt) -> dict[str, Any]:
-    """The shape of `turnlog prompt --json` and of the request log."""
-    tools = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in prompt.tools]
+    """The shape of `turnlog prompt --json` and of the request log; tools are those that may be called."""
+    offered = prompt.tools if prompt.may_call else ()
+    tools = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in offered]
     return {"system": prompt.system, "messages": prompt.messages, "tools": tools}

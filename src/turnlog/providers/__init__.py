@@ -1,7 +1,8 @@
 """The contract of a provider: it talks to one model API and translates its errors; it decides nothing.
 
 Overflow is raised as ContextOverflow, with the reported numbers if there are any; whatever else goes wrong as
-ProviderBusy or ProviderRefused. Nothing is retried here.
+ProviderBusy (worth another try, with retry_after_s if the provider named one) or ProviderRefused. Nothing is retried
+here, and no other exception leaves a provider.
 """
 
 from collections.abc import AsyncIterator
@@ -21,8 +22,24 @@ class Delta(Struct, frozen=True, kw_only=True):
 
 
 class Provider(Protocol):
+    @property
+    def model(self) -> str:
+        """What is recorded with each answer: "anthropic:NAME"."""
+        ...
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that a prompt and its answer may take; None where it cannot be known."""
+        ...
+
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta | Assistant]:
-        """Pieces, and at the end the whole answer, once."""
+        """Pieces, and at the end the whole answer, once: content, usage, stop.
+
+        Closing the iterator early ends the call. `stop` is Anthropic's word for it: end_turn, tool_use, max_tokens,
+        model_context_window_exceeded, refusal …; `usage` has input_tokens (without what came from a cache),
+        cache_read_input_tokens, cache_creation_input_tokens and output_tokens.
+        """
         ...
 
     async def summarise(self, prompt: Prompt) -> str: ...
+    async def close(self) -> None: ...
