@@ -8,6 +8,7 @@
     │   └── Ambiguous             name it more exactly; .matches lists the candidates
     ├── Busy                      a turn is running, or the queue is full
     ├── ContextOverflow           does not fit even after the whole ladder
+    ├── ToolLimit                 a turn used all its rounds of tool calls
     ├── ProviderError             the model's side failed
     │   ├── ProviderBusy          try again after .retry_after_s
     │   └── ProviderRefused       the request itself was refused
@@ -86,6 +87,12 @@ class ContextOverflow(TurnlogError):
         super().__init__(message, hint=hint)
         self.tokens = tokens
         self.window = window
+
+
+class ToolLimit(TurnlogError):
+    """The turn used all its rounds of tool calls and gave no answer."""
+
+    hint = "Ask for a smaller step."
 
 
 class ProviderError(TurnlogError):

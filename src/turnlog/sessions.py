@@ -7,6 +7,7 @@ not see does not exist for one (NotFound, not Denied), so that ids cannot be gue
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from copy import copy
 from typing import Any, TypeAlias
 
 from msgspec import Struct, to_builtins
@@ -80,9 +81,16 @@ class Sessions:
         self._pin_tokens = pin_tokens
         self._clock = clock or now_ms
         self._random = random
+        self._gone: list[Callable[[str], object]] = []
 
     def acting_for(self, principal: Principal) -> "Sessions":
-        return Sessions(self._store, principal=principal, inject=self._inject, clock=self._clock, random=self._random)
+        other = copy(self)
+        other._principal = principal
+        return other
+
+    def on_gone(self, tell: Callable[[str], object]) -> None:
+        """Called with the id of a session that is about to be deleted or put away: its turn has no future."""
+        self._gone.append(tell)
 
     async def open(self, key: SessionKey | str, *, label: str | None = None) -> Session:
         """The session that this key's messages go to; made if there is none. Racing openers get the same one."""
@@ -193,10 +201,10 @@ class Sessions:
         return await self._visible(session_id)
 
     async def load(self, session_id: str) -> Loaded:
-        """What a turn needs: the tail, what is pinned before it, and messages its user entries were made from."""
+        """What a turn needs: the tail, what is pinned before it, what waits, and what user entries were made from."""
         row = await self._visible(session_id)
         entries, damage = await self._read_around(session_id, row.read_from - 1)
-        while wanted := history.missing(entries, row.pins):
+        while wanted := history.missing(entries, [*row.pins, *((seq, seq) for seq in row.received)]):
             found: Entries = []
             for seq in wanted:
                 with suppress(Corrupt):
@@ -278,6 +286,8 @@ class Sessions:
     async def set_status(self, session_id: str, value: StatusValue, reason: str = "") -> Session:
         """Archive, trash, or restore (as inactive). The key then has no selected session until it is opened."""
         row = await self._writable(session_id)
+        if value != "active":
+            self._tell_gone(session_id)
         await self._deselect(row)
         await self._store.append(session_id, [Status(value=value, reason=reason)])
         return await self._store.describe(session_id)
@@ -285,8 +295,13 @@ class Sessions:
     async def delete(self, session_id: str) -> None:
         """At once and for good. A turn that runs in it can write no more."""
         row = await self._writable(session_id)
+        self._tell_gone(session_id)
         await self._deselect(row)
         await self._store.delete(session_id)
+
+    def _tell_gone(self, session_id: str) -> None:
+        for tell in self._gone:
+            tell(session_id)
 
     async def _deselect(self, row: Session) -> None:
         # Before the session goes: dying in between leaves a session that can still be opened and deleted again.

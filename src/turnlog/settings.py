@@ -76,7 +76,8 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     system: str = ""
     model: str | None = None
-    tools: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None
+    """Only these of the tools there are; None: all."""
     workspace: str | None = None
 
 
@@ -90,6 +91,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     server: ServerSettings = ServerSettings()
     channels: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     agents: dict[str, AgentSettings] = field(default_factory=dict[str, AgentSettings])
+    mcp: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     origins: dict[str, str] = field(default_factory=dict[str, str])
     """"section.key" → where its value came from; what is not named is a default."""
 
@@ -107,7 +109,7 @@ _SECTIONS: Mapping[str, type[Struct]] = MappingProxyType(
         "server": ServerSettings,
     }
 )
-_FREE_SECTIONS = ("channels", "agents")
+_FREE_SECTIONS = ("channels", "agents", "mcp")
 
 _CLAW0: dict[str, Any] = {
     "store.url": "jsonl:{home}?dialect=flat&layout=claw0",

@@ -1,38 +1,150 @@
 """Settings in, ready objects out: the only place that knows all concrete classes."""
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec.structs import replace
 
+from . import request_log
+from .agents import Agent, schemas
+from .compactor import Compactor, OnRequest, unlogged
+from .errors import UsageError
+from .journal import Hold
+from .library import Turnlog
+from .providers import Provider
+from .providers.choosing import open_provider
+from .queue import Queue
+from .request_log import RequestLog
+from .runner import Runner
 from .sessions import Sessions
-from .settings import Settings, limits_of, load
+from .settings import AgentSettings, Settings, limits_of, load
 from .stores import Store, open_store
+from .tools import Tool, Toolbox, file_tools, history_tools
 
-
-class Turnlog(Struct, frozen=True):
-    """An opened Turnlog: its settings, its store, and everything that can be done with sessions."""
-
-    settings: Settings
-    store: Store
-    sessions: Sessions
+OwnTool = Tool | Callable[..., Any]
 
 
 @asynccontextmanager
 async def open(  # noqa: A001 - turnlog.open() is the name people look for
-    url: str | None = None, *, home: str | Path | None = None, **flags: Any
+    url: str | None = None,
+    *,
+    home: str | Path | None = None,
+    tools: Sequence[OwnTool] = (),
+    workspace: str | Path | None = None,
+    provider: Provider | None = None,
+    **flags: Any,
 ) -> AsyncGenerator[Turnlog]:
     """`async with turnlog.open() as t:`. Without a URL, the store of the settings.
 
-    Flags are settings with `_` for the dot: `store_durability="os"`, `session_preset="zeroclaw"`.
+    `tools`: Python functions the model may call. `workspace`: the directory that read_file, list_dir and write_file
+    work in; without one they are not offered. `provider`: a model of your own instead of the settings' one. Flags are
+    settings with `_` for the dot: `model_name="offline"`, `store_durability="os"`, `session_preset="zeroclaw"`.
     """
     settings = load(home=home, flags=_dotted({"store_url": url, **flags}))
-    async with open_store(
-        settings.store_url(), durability=settings.store.durability, inject=settings.compaction.inject
-    ) as store:
-        yield Turnlog(settings, store, _sessions(settings, store))
+    log = request_log.from_env(os.environ)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(
+            open_store(settings.store_url(), durability=settings.store.durability, inject=settings.compaction.inject)
+        )
+        agents = Agents(settings, stack, tools=tools, workspace=workspace, provider=provider, log=log)
+        sessions = _sessions(settings, store)
+        runner = Runner(store, sessions, agents.get, hold=hold_of(settings), on_request=log.write if log else unlogged)
+        queue = Queue(store, runner, mode=settings.queue.mode, cap=settings.queue.cap)
+        sessions.on_gone(queue.stop)
+        stack.push_async_callback(agents.close)
+        stack.push_async_callback(queue.close)
+        yield Turnlog(settings, store, sessions, queue, runner, agents.get)
+
+
+class Agents:
+    """Makes an agent ready when its first turn comes, so that a missing key is an error of that turn only."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        stack: AsyncExitStack,
+        *,
+        tools: Sequence[OwnTool] = (),
+        workspace: str | Path | None = None,
+        provider: Provider | None = None,
+        log: RequestLog | None = None,
+    ) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._tools = tools
+        self._workspace = workspace
+        self._provider = provider
+        self._on_request: OnRequest = log.write if log else unlogged
+        self._ready: dict[str, Agent] = {}
+        self._opened: list[Provider] = []
+
+    async def get(self, name: str) -> Agent:
+        if name not in self._ready:
+            self._ready[name] = await self._make(name)
+        return self._ready[name]
+
+    async def close(self) -> None:
+        for provider in self._opened:
+            await provider.close()
+
+    async def _make(self, name: str) -> Agent:
+        settings = self._settings
+        if name not in settings.agents and name != "main":
+            raise UsageError(f"there is no agent {name!r}", hint=f"Write [agents.{name}] into config.toml.")
+        own = settings.agents.get(name, AgentSettings())
+        provider = self._provider or self._open(own.model or settings.model.name)
+        summary_model = settings.model.summary_model
+        summariser = self._open(summary_model) if summary_model else provider
+        toolbox = await self._toolbox(own)
+        limits = limits_of(settings, window=provider.window, system=own.system)
+        return Agent(
+            name=name,
+            provider=provider,
+            compactor=self._compactor(summariser),
+            toolbox=toolbox,
+            limits=replace(limits, tools=schemas(toolbox)),
+            when=settings.compaction.when,
+            max_output=settings.model.max_output,
+        )
+
+    def _compactor(self, summariser: Provider) -> Compactor:
+        return Compactor(
+            summarise=summariser.summarise,
+            model=summariser.model,
+            window=summariser.window,
+            words=self._settings.compaction.summary_words,
+            chars=self._settings.compaction.summary_chars,
+            on_request=self._on_request,
+        )
+
+    def _open(self, name: str | None) -> Provider:
+        model = self._settings.model
+        provider = open_provider(name, window=model.window, max_output=model.max_output)
+        self._opened.append(provider)
+        return provider
+
+    async def _toolbox(self, own: AgentSettings) -> Toolbox:
+        there: list[OwnTool] = [*history_tools(), *self._tools]
+        folder = own.workspace or self._workspace
+        if folder is not None:
+            there += file_tools(Path(folder).expanduser())
+        if self._settings.mcp:
+            from .tools.mcp import mcp_tools
+
+            for name, given in self._settings.mcp.items():
+                there += await self._stack.enter_async_context(mcp_tools(name, given))
+        toolbox = Toolbox(there)
+        return toolbox if own.tools is None else toolbox.subset(own.tools)
+
+
+def hold_of(settings: Settings) -> Hold:
+    """What of a turn is kept back from the log, and until when."""
+    if settings.session.stored == "text":
+        return "until_done"
+    return "until_reply" if settings.session.user_row == "with_reply" else "nothing"
 
 
 def _sessions(settings: Settings, store: Store) -> Sessions:

@@ -4,6 +4,18 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from ..errors import (
+    Conflict,
+    ContextOverflow,
+    NotFound,
+    ProviderError,
+    StoreError,
+    ToolLimit,
+    TurnlogError,
+    UsageError,
+)
+from .entries import Assistant, Block, ToolResult, text_of
+
 
 class _Event(Struct, frozen=True, kw_only=True, tag_field="type"):
     pass
@@ -95,3 +107,45 @@ Event: TypeAlias = (
 )
 TERMINAL = (Done, ErrorEvent, Stopped)
 """Exactly one of these ends a turn."""
+
+
+def of_call(call: Block) -> ToolCall:
+    given = call.get("input")
+    return ToolCall(tool_call=Call(id=str(call["id"]), name=str(call.get("name")), input=given or {}))
+
+
+def of_result(result: ToolResult) -> ToolDone:
+    return ToolDone(tool_call_id=result.tool_use_id, text=text_of(result.content), is_error=result.is_error)
+
+
+def of_usage(reply: Assistant) -> UsageReport:
+    usage = reply.usage or {}
+    figures = {name: count for name in UsageReport.__struct_fields__ if isinstance(count := usage.get(name), int)}
+    return UsageReport(**figures)
+
+
+_CODES: tuple[tuple[type[Exception], str], ...] = (
+    (ContextOverflow, "overflow"),
+    (ProviderError, "provider"),
+    (ToolLimit, "tool_limit"),
+    (StoreError, "store"),
+    (NotFound, "deleted"),
+    (Conflict, "conflict"),
+    (UsageError, "usage"),
+    (TurnlogError, "refused"),
+)
+
+
+def code_of(error: Exception) -> str:
+    """What a `failed` entry and an error event call it."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), "internal")
+
+
+def of_error(error: Exception) -> ErrorEvent:
+    if isinstance(error, TurnlogError):
+        return ErrorEvent(error=str(error), code=code_of(error), hint=error.hint)
+    return ErrorEvent(
+        error=f"{type(error).__name__}: {error}",
+        code="internal",
+        hint="This is a defect, not your fault; what was said is stored.",
+    )

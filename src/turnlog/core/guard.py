@@ -111,6 +111,8 @@ class _Climb:
     def __init__(self, compact_first: bool) -> None:
         self.compact_first = compact_first
         self.compacted = False
+        self.size: int | None = None
+        """Of what is to be sent, where the stage has measured it already."""
         self.refused: ContextOverflow | None = None
 
 
@@ -125,6 +127,7 @@ def protect(
     climb = _Climb(compact_first)
     sent: list[list[history.ApiMessage]] = []
     for name, prepare in _STAGES.items():
+        climb.size = None
         ready = yield from prepare(transcript, limits, climb)
         if ready is None:
             continue
@@ -134,7 +137,7 @@ def protect(
             continue
         sent.append(shown.messages)
         try:
-            yield Send(shown, name, of_history(shown, limits))
+            yield Send(shown, name, measure(transcript, limits) if climb.size is None else climb.size)
         except ContextOverflow as overflow:
             climb.refused = overflow
         else:
@@ -144,12 +147,12 @@ def protect(
 
 def _as_is(transcript: Transcript, limits: Limits, climb: _Climb) -> Stage:
     size = measure(transcript, limits)
-    if climb.compact_first and (trigger := _due(transcript, limits, size)):
-        plan, along = _either(transcript, limits)
-        if plan is not None:
-            answer = yield Compact(plan, trigger.kind, size, along)
-            climb.compacted = answer is not None
-            return answer if answer is not None else transcript
+    if climb.compact_first and (step := compact_if_due(transcript, limits, size)):
+        answer = yield step
+        climb.compacted = answer is not None
+        if answer is not None:
+            return answer
+    climb.size = size
     return transcript
 
 
@@ -209,11 +212,15 @@ def _anchor(transcript: Transcript, view: View) -> tuple[int, int] | None:
     return None
 
 
-def _due(transcript: Transcript, limits: Limits, size: int) -> Trigger | None:
+def compact_if_due(transcript: Transcript, limits: Limits, size: int | None = None) -> Compact | None:
+    """What a trigger that holds asks for; None if there is none, or nothing would be gained."""
+    size = measure(transcript, limits) if size is None else size
     view = history.survey(transcript)
-    return compaction.due(
+    trigger = compaction.due(
         transcript, limits.triggers, tokens_now=size, window=limits.window, size=entry_size(limits, view)
     )
+    plan, along = _either(transcript, limits) if trigger else (None, [])
+    return Compact(plan, trigger.kind, size, along) if trigger and plan else None
 
 
 def entry_size(limits: Limits, view: View) -> compaction.Size:
@@ -315,6 +322,11 @@ def rescue(transcript: Transcript, limits: Limits, refused: ContextOverflow | No
         return None
     sizes = {"tokens_before": measure(transcript, limits), "tokens_after": of_history(after, limits)}
     return [replace(bodies[0], **sizes), *bodies[1:]]
+
+
+def size_after(transcript: Transcript, bodies: Sequence[Entry], limits: Limits) -> int:
+    """What the prompt would take once these entries are in the log."""
+    return of_history(_shown_with(transcript, bodies, limits), limits)
 
 
 def _length(shown: History) -> int:

@@ -26,6 +26,8 @@ class Query(Struct, frozen=True, kw_only=True):
     """Begins the id, the key or the label."""
     q: str | None = None
     """Words, each somewhere in title, label, key or id."""
+    unfinished: bool = False
+    """Only where messages wait or a turn is under way: what a restart has to look after."""
     limit: int = 50
     cursor: str | None = None
 
@@ -65,6 +67,7 @@ def matches(query: Query, row: Session) -> bool:
         and (query.status is None or row.status == query.status)
         and (query.prefix is None or _begins(row, query.prefix))
         and (query.q is None or _mentions(row, query.q))
+        and (not query.unfinished or row.under_way or bool(row.received))
     )
 
 
@@ -84,8 +87,10 @@ def haystack(row: Session) -> str:
 
 def is_plain(query: Query) -> bool:
     """Only agent and status restrict: their numbers can be kept instead of counted."""
-    return not query.ids and all(
-        value is None for value in (query.id, query.key, query.channel, query.label, query.prefix, query.q)
+    return (
+        not query.ids
+        and not query.unfinished
+        and all(value is None for value in (query.id, query.key, query.channel, query.label, query.prefix, query.q))
     )
 
 

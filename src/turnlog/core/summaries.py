@@ -52,6 +52,7 @@ def ask(
     focus: str = "",
     words: int = 500,
     part: tuple[int, int] = (1, 1),
+    refused: str = "",
 ) -> Ask:
     lines = [
         f"Write a summary of at most {words} words that lets the agent go on without the record, under these headings:",
@@ -60,6 +61,8 @@ def ask(
     ]
     if part[1] > 1:
         lines.append(f"This is part {part[0]} of {part[1]} of the record, in order.")
+    if refused:
+        lines.append(f"An earlier attempt did not count: {clean(refused)}. Mend that.")
     if focus:
         lines.append(f"The user asks to pay special attention to: {clean(focus)}")
     if previous:

@@ -242,6 +242,15 @@ def calibrate(scale: Scale, counts: Counts, reported: int) -> Scale:
     return Scale(_weights(gram, moment), gram, moment, scale.reports + 1)
 
 
+def input_tokens(usage: Mapping[str, Any] | None) -> int:
+    """What the provider says it took in, cached or not; 0 if it said nothing."""
+    figures = usage or {}
+    return sum(count for name in _INPUT if isinstance(count := figures.get(name), int))
+
+
+_INPUT: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
 def _weights(gram: Sequence[float], moment: Sequence[float]) -> tuple[float, ...]:
     """Ridge regression towards 1 that lets all classes move together more easily than one alone.
 

@@ -5,7 +5,7 @@ ProviderBusy (worth another try, with retry_after_s if the provider named one) o
 here, and no other exception leaves a provider.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from msgspec import Struct
@@ -32,7 +32,7 @@ class Provider(Protocol):
         """Tokens that a prompt and its answer may take; None where it cannot be known."""
         ...
 
-    def stream(self, prompt: Prompt) -> AsyncIterator[Delta | Assistant]:
+    def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant]:
         """Pieces, and at the end the whole answer, once: content, usage, stop.
 
         Closing the iterator early ends the call. `stop` is Anthropic's word for it: end_turn, tool_use, max_tokens,

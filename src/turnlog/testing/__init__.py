@@ -7,18 +7,17 @@
 Nothing here imports pytest; the contract's tests are plain methods that any runner can collect.
 """
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct, convert
+from msgspec import convert
 
-from ..core.entries import Assistant, Entry, Opened, Usage
-from ..core.overflow import classify
+from ..core.entries import Assistant, Entry, Opened
 from ..core.prompt import Prompt
-from ..errors import ContextOverflow, ProviderBusy, ProviderRefused
 from ..providers import Delta
+from ..providers.scripted import PAST_THE_END, Reply as Reply, play, say
 
 if TYPE_CHECKING:
     from .contract import StoreContract as StoreContract
@@ -112,64 +111,43 @@ class FixedClock:
         self.now_ms += int(ms + s * 1000 + minutes * 60_000 + hours * 3_600_000)
 
 
-class Reply(Struct, frozen=True, kw_only=True):
-    """One line of a script: a text, tool calls, or an error."""
-
-    text: str = ""
-    tool_calls: tuple[dict[str, Any], ...] = ()
-    error: dict[str, Any] | None = None
-    deltas: tuple[str, ...] = ()
-    usage: Usage | None = None
-    delay_ms: int = 0
-
-
 class ScriptedProvider:
     """Answers from a script, in order; past its end it says "ok". Keeps every prompt, and checks each of them."""
 
+    model = "scripted"
+
     def __init__(
-        self, replies: Sequence[Reply | Mapping[str, Any]] = (), *, summaries: Sequence[Reply | Mapping[str, Any]] = ()
+        self,
+        replies: Sequence[Reply | Mapping[str, Any]] = (),
+        *,
+        summaries: Sequence[Reply | Mapping[str, Any]] = (),
+        window: int | None = None,
     ) -> None:
-        self._replies = [convert(reply, Reply) if isinstance(reply, Mapping) else reply for reply in replies]
-        self._summaries = [convert(reply, Reply) if isinstance(reply, Mapping) else reply for reply in summaries]
+        self._replies = _replies(replies)
+        self._summaries = _replies(summaries)
+        self.window = window
         self.prompts: list[Prompt] = []
         self.summary_prompts: list[Prompt] = []
+        self.closed = False
 
-    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta | Assistant]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant]:
         check_messages(prompt.messages)
         self.prompts.append(prompt)
-        reply = self._replies.pop(0) if self._replies else Reply(text="ok")
-        await asyncio.sleep(reply.delay_ms / 1000)
-        for piece in reply.deltas:
-            yield Delta(text=piece)
-        _raise_error(reply)
-        text = reply.text or "".join(reply.deltas)
-        if text and not reply.deltas:
-            yield Delta(text=text)
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
-        blocks += [{"type": "tool_use", **call} for call in reply.tool_calls]
-        stop = "tool_use" if reply.tool_calls else "end_turn"
-        yield Assistant(content=blocks, model="scripted", usage=reply.usage, stop=stop)
+        async with aclosing(play(next(self._replies, PAST_THE_END), self.model)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def summarise(self, prompt: Prompt) -> str:
         self.summary_prompts.append(prompt)
-        reply = self._summaries.pop(0) if self._summaries else Reply(text="ok")
-        await asyncio.sleep(reply.delay_ms / 1000)
-        _raise_error(reply)
-        return reply.text
+        return await say(next(self._summaries, PAST_THE_END))
+
+    async def close(self) -> None:
+        self.closed = True
 
 
-def _raise_error(reply: Reply) -> None:
-    if reply.error is None:
-        return
-    message = str(reply.error.get("message", ""))
-    verdict = classify(status=reply.error.get("status"), code=str(reply.error.get("code", "")), text=message)
-    match verdict.kind:
-        case "overflow":
-            raise ContextOverflow(message, tokens=verdict.tokens, window=verdict.window)
-        case "busy":
-            raise ProviderBusy(message)
-        case _:
-            raise ProviderRefused(message)
+def _replies(script: Sequence[Reply | Mapping[str, Any]]) -> Iterator[Reply]:
+    """All looked at beforehand, so that a mistake in a script shows where it is written."""
+    return iter([convert(reply, Reply) if isinstance(reply, Mapping) else reply for reply in script])
 
 
 def entry(**fields: Any) -> Entry:

@@ -65,6 +65,22 @@ class FindingContract(Contract):
             await raises(UsageError, store.find(Query(status="gone")))
 
     @claim
+    async def test_find_tells_where_messages_wait_or_a_turn_is_under_way(self, place: Path) -> None:
+        async with self.open(place) as store:
+            for name in ("idle", "asked", "waiting", "failed"):
+                await store.append(name, [opened(name, peer=name)])
+            await self.talk(store, "idle", 1)
+            await store.append("waiting", [entry(type="received", content="later")])
+            for name in ("asked", "failed"):
+                async with store.lease(name) as lease:
+                    await store.append(name, [said("now")], lease=lease)
+                    if name == "failed":
+                        await store.append(name, [entry(type="failed", code="provider")], lease=lease)
+            page = await store.find(Query(unfinished=True))
+            assert sorted(row.id for row in page.items) == ["asked", "waiting"]
+            assert page.total == 2
+
+    @claim
     async def test_search_finds_words_in_any_script_and_nothing_outside_its_scope(self, place: Path) -> None:
         async with self.open(place) as store:
             for name, peer in (("s1", "ann"), ("s2", "bob")):

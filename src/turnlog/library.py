@@ -1,0 +1,236 @@
+"""Turnlog as a library: turns by `send`, or the keeping alone for people with an agent loop of their own.
+
+async with turnlog.open() as t:
+    async for event in t.send("agent:main:cli:direct:user", "hi"): ...
+
+history = await t.history(key)            # what to show the model
+reply = await t.guard(key, call)          # your own call, made to fit, and its answer stored
+await t.append(key, turnlog.User(content="…"))
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .agents import Agent
+from .compactor import Compactor
+from .core import guard, keys, prompt as prompts
+from .core.compaction import Keep
+from .core.entries import Assistant, Content, Entry, Failed
+from .core.events import Event
+from .core.guard import Compact, Limits
+from .core.history import History
+from .core.keys import Inbound, SessionKey
+from .core.prompt import Prompt
+from .core.session import Session
+from .errors import ContextOverflow, ProviderRefused, UsageError
+from .journal import Journal
+from .ladder import climb
+from .queue import Incoming, Mode, Queue, Ticket
+from .runner import Runner
+from .sessions import EDIT_WAIT_S, Sessions
+from .settings import Settings
+from .stores import Store
+
+Where: TypeAlias = Session | SessionKey | Inbound | str
+"""A session, its id, a key, or a message as it came in at an edge."""
+OwnCall: TypeAlias = Callable[[History], Awaitable[Assistant | str]]
+Summarise: TypeAlias = Callable[[Prompt], Awaitable[str]]
+
+
+class CompactionReport(Struct, frozen=True, kw_only=True):
+    """What a compaction did, or with `applied` false would do."""
+
+    summary: str
+    first_kept: int
+    covers: tuple[int, int]
+    tokens_before: int
+    tokens_after: int
+    applied: bool
+
+
+class Turnlog:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        sessions: Sessions,
+        queue: Queue,
+        runner: Runner,
+        agent: Callable[[str], Awaitable[Agent]],
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.sessions = sessions
+        self.queue = queue
+        self._runner = runner
+        self._agent = agent
+
+    async def send(
+        self,
+        where: Where,
+        content: Content | None = None,
+        *,
+        sender: str | None = None,
+        message_id: str | None = None,
+        dedupe_id: str | None = None,
+        context: str = "",
+        mode: Mode | None = None,
+    ) -> AsyncIterator[Event]:
+        """One message and the events of its turn, the last of which is `done`, `error` or `stopped`.
+
+        The words are durable before anything is done with them. Leaving the loop early does not stop the turn.
+        """
+        ticket = await self.accept(
+            where, content, sender=sender, message_id=message_id, dedupe_id=dedupe_id, context=context, mode=mode
+        )
+        async for event in self.queue.follow(ticket):
+            yield event
+
+    async def accept(
+        self,
+        where: Where,
+        content: Content | None = None,
+        *,
+        sender: str | None = None,
+        message_id: str | None = None,
+        dedupe_id: str | None = None,
+        context: str = "",
+        mode: Mode | None = None,
+    ) -> Ticket:
+        """The same, but returns as soon as the words are durable: what an edge acknowledges its message by."""
+        row = await self.session(where)
+        if isinstance(where, Inbound):
+            content = content if content is not None else _words(where)
+            sender, message_id = sender or where.sender_id, message_id or where.message_id
+            dedupe_id = dedupe_id or where.dedupe_id
+        if content is None:
+            raise UsageError("there is nothing to send", hint="Give the message's text or blocks.")
+        place = where if isinstance(where, Inbound) else keys.parse(row.key)
+        incoming = Incoming(
+            content=content,
+            message_id=message_id,
+            dedupe_id=dedupe_id,
+            dedupe_scope=f"{place.channel}|{place.account or ''}",
+            sender=sender,
+            context=context,
+            mode=mode,
+        )
+        return await self.queue.accept(row.id, incoming)
+
+    async def session(self, where: Where) -> Session:
+        """The session that is meant; opened, if a key is given."""
+        match where:
+            case Session():
+                return where
+            case SessionKey():
+                return await self.sessions.open(where)
+            case Inbound():
+                return await self.sessions.open(keys.resolve(where))
+            case _:
+                return await (self.sessions.open(where) if ":" in where else self.sessions.get(where))
+
+    async def history(self, where: Where, *, at: int | None = None) -> History:
+        """What the model would be shown now, or was shown when the log ended at `at`."""
+        row = await self.session(where)
+        return await self.sessions.history(row.id, at=at)
+
+    async def prompt(self, where: Where, *, at: int | None = None) -> Prompt:
+        """Exactly what would be sent now, or was sent when the log ended at `at`."""
+        row = await self.session(where)
+        agent = await self._agent(row.agent)
+        shown = await self.sessions.history(row.id, system=agent.limits.system, inject=agent.limits.inject, at=at)
+        return prompts.assemble(shown, tools=agent.toolbox.specs, max_output=agent.max_output)
+
+    async def append(self, where: Where, *bodies: Entry) -> list[Entry]:
+        """Durable on return. Waits for a running turn to end; Busy if it does not."""
+        row = await self.session(where)
+        async with self.store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
+            return await self.store.append(row.id, bodies, lease=lease)
+
+    async def guard(
+        self,
+        where: Where,
+        call: OwnCall,
+        *,
+        system: str = "",
+        summarise: Summarise | None = None,
+        window: int | None = None,
+    ) -> Assistant:
+        """Makes your own call fit: sends, shortens, compacts and rescues until it goes through; stores its answer.
+
+        `call` gets the History to send and raises ContextOverflow where the provider refuses it for its size. Without
+        `summarise`, the agent's own model writes summaries. When nothing helps, ContextOverflow is raised.
+        """
+        row = await self.session(where)
+        agent = await self._agent(row.agent)
+        limits = replace(agent.limits, system=system or agent.limits.system, window=window or agent.limits.window)
+        compactor = Compactor(summarise=summarise, window=window) if summarise else agent.compactor
+        async with self.store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
+            journal = await self._runner.take(row.id, lease, mark=False)
+            try:
+                reply = await _fitted(journal, limits, call, compactor)
+            except ContextOverflow as overflow:
+                await journal.append(Failed(code="overflow", reason=str(overflow)))
+                raise
+            await journal.append(reply)
+            return reply
+
+    async def compact(self, where: Where, *, focus: str = "", dry_run: bool = False) -> CompactionReport:
+        """Folds what is old under a summary, now. UsageError if there is nothing to gain."""
+        row = await self.session(where)
+        agent = await self._agent(row.agent)
+        limits = agent.scaled(self._runner.scale(agent))
+        async with self.store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
+            journal = await self._runner.take(row.id, lease)
+            step = _asked_for(journal, limits)
+            folded = await agent.compactor.fold(journal, step, limits, focus)
+            if not dry_run:
+                await journal.append(folded.body, *folded.along)
+        body = folded.body
+        return CompactionReport(
+            summary=body.summary,
+            first_kept=body.first_kept,
+            covers=body.covers,
+            tokens_before=body.tokens_before,
+            tokens_after=body.tokens_after,
+            applied=not dry_run,
+        )
+
+    def stop(self, session_id: str) -> bool:
+        """Stops the turn that runs in this process, keeping what was said; whether there was one."""
+        return self.queue.stop(session_id)
+
+    async def resume(self, *, rerun: bool = False) -> int:
+        """After a start: answers what was left waiting, and marks turns that a crash cut short."""
+        return await self.queue.resume(rerun=rerun)
+
+
+async def _fitted(journal: Journal, limits: Limits, call: OwnCall, compactor: Compactor) -> Assistant:
+    async def attempt(shown: History) -> AsyncIterator[Event | Assistant]:
+        answer = await call(shown)
+        yield Assistant(content=answer, stop="end_turn") if isinstance(answer, str) else answer
+
+    async for item in climb(journal, limits, attempt, compactor, compact_first=True):
+        if isinstance(item, Assistant):
+            return item
+    raise ProviderRefused("the call gave no answer")
+
+
+def _asked_for(journal: Journal, limits: Limits) -> Compact:
+    """By hand even what would fit is folded: where a budget of tokens keeps everything, all but the last turn."""
+    transcript = journal.transcript
+    plan = guard.worthwhile(transcript, limits)
+    if plan is None and limits.keep.kind == "tokens":
+        plan = guard.worthwhile(transcript, replace(limits, keep=Keep("turns", 1)))
+    if plan is None:
+        raise UsageError("nothing to compact", hint="There is too little before what is kept; go on talking.")
+    return Compact(plan, "manual", guard.measure(transcript, limits), guard.again_shortened(plan))
+
+
+def _words(inbound: Inbound) -> Content | None:
+    if inbound.blocks:
+        return [*inbound.blocks, *([{"type": "text", "text": inbound.text}] if inbound.text else [])]
+    return inbound.text or None

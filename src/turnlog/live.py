@@ -1,0 +1,57 @@
+"""A turn as it happens: its events, for any number of listeners, each from any point on, once and in order."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from .core.entries import Assistant, Entry, Failed, User, text_of, tool_uses
+from .core.events import TERMINAL, Done, ErrorEvent, Event, Snapshot
+
+
+class Live:
+    """A turn as it happens, for any number of listeners, from any point on."""
+
+    def __init__(self, session_id: str, seq: int = 0) -> None:
+        self.session_id = session_id
+        self.seq = seq
+        """Of the user entry that began it."""
+        self.events: list[Event] = []
+        self._news = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        return bool(self.events) and isinstance(self.events[-1], TERMINAL)
+
+    def add(self, event: Event) -> None:
+        if not self.over:  # what comes after the end is told to nobody
+            self.events.append(event)
+            self._news.set()
+            self._news = asyncio.Event()
+
+    async def follow(self, after: int = 0) -> AsyncIterator[Event]:
+        """Every event from that number on, once and in order, up to the terminal one."""
+        while True:
+            news = self._news
+            while after < len(self.events):
+                yield self.events[after]
+                after += 1
+            if self.over:
+                return
+            await news.wait()
+
+
+def replay(session_id: str, seq: int, later: Sequence[Entry]) -> Live:
+    """A turn that ran elsewhere, from what it stored: the one that took message `seq`."""
+    taken = next((e for e in later if isinstance(e, User) and seq in e.from_), None)
+    live = Live(session_id, taken.seq if taken else seq)
+    for entry in later:
+        if taken is None or entry.seq <= taken.seq:
+            continue
+        if isinstance(entry, Assistant) and text_of(entry.content):
+            live.add(Snapshot(text=text_of(entry.content)))
+        if isinstance(entry, Failed):
+            live.add(ErrorEvent(error=entry.reason, code=entry.code))
+        elif isinstance(entry, Assistant) and not tool_uses(entry):
+            live.add(Done(session_id=session_id, token_estimate=0))
+    if not live.over:
+        live.add(ErrorEvent(error="the message was withdrawn", code="interrupted"))
+    return live

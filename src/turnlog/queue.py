@@ -1,0 +1,386 @@
+"""Who waits, who steers, one turn at a time: takes messages in, durably, and runs their turns one after another.
+
+A message goes straight into a turn if none runs in its session, in any process. Otherwise it is stored as `received`
+and the turn's end, or its next round, takes it: here if the turn runs here, by the store's lease if it runs elsewhere.
+Turns run in tasks of their own: who listens may go away and come back.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from .core.entries import Assistant, Content, Failed, Received, User
+from .core.events import Done, Event, Queued
+from .core.query import PAGE_MAX, Query
+from .errors import Busy, Conflict, NotFound, TurnlogError
+from .journal import Journal
+from .live import Live, replay
+from .runner import Job, Runner, Took
+from .stores import Lease, Store
+
+Mode: TypeAlias = Literal["steer", "followup", "collect", "interrupt"]
+CAP = 20
+"""Messages that may wait in one session."""
+DELIVERED = "delivered"
+"""The ledger's space for delivery ids that have been seen."""
+DELIVERED_TTL_S = 7 * 24 * 3600.0
+CLOSING_S = 150.0
+"""How long a close waits for what is done after turns; a summary gives up before that."""
+PATIENCE_S = 0.05
+"""A turn that is over ends its task within this, unless a compaction follows: then messages wait as `received`."""
+RERUNS_MAX = 1
+"""A turn that a crash cut short is begun once more, not for ever: it may be what crashes us."""
+
+
+class Incoming(Struct, frozen=True, kw_only=True):
+    """A message as an edge hands it in."""
+
+    content: Content
+    message_id: str | None = None
+    dedupe_id: str | None = None
+    dedupe_scope: str = ""
+    """Channel and account: delivery ids are unique within."""
+    sender: str | None = None
+    context: str = ""
+    """Joins the system prompt of its turn; is not stored."""
+    mode: Mode | None = None
+
+
+class Ticket:
+    """A message that was taken in."""
+
+    def __init__(self, session_id: str, incoming: Incoming) -> None:
+        self.session_id = session_id
+        self.incoming = incoming
+        self.since = 0
+        self.position = 0
+        """Its place among those who waited when it came; 0: its turn began at once."""
+        loop = asyncio.get_running_loop()
+        self.stored: asyncio.Future[bool] = loop.create_future()
+        """True once it is durable; False: it had been delivered before."""
+        self.turn: asyncio.Future[tuple[Live, int]] = loop.create_future()
+        """The turn that took it, and how many of its events were over by then."""
+
+    async def follow(self) -> AsyncIterator[Event]:
+        if not self.turn.done() and self.position:
+            yield Queued(position=self.position)
+        live, after = await asyncio.shield(self.turn)
+        async for event in live.follow(after):
+            yield event
+
+    def refuse(self, error: BaseException) -> None:
+        for future in (self.stored, self.turn):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # seen: nobody may be listening
+
+
+class Line:
+    """What this process knows of one session."""
+
+    def __init__(self) -> None:
+        self.worker: asyncio.Task[None] | None = None
+        """Has the lease, and runs turn after turn until nothing waits."""
+        self.turn: Live | None = None
+        self.task: asyncio.Task[None] | None = None
+        """The turn's own, so that stopping a turn never stops the worker."""
+        self.fresh: Ticket | None = None
+        self.waiting: dict[int, Ticket] = {}
+        """By the seq of the `received` entry."""
+        self.visitors = 0
+        """Messages that are being taken in: the line must not be forgotten under them."""
+        self.joining = 0
+        """Those of them that are being stored as waiting."""
+        self.rerun = False
+
+    @property
+    def free(self) -> bool:
+        """Nobody is before a message that comes now; the worker may be about to leave, or will look once more."""
+        return self.turn is None and self.fresh is None and not self.waiting and not self.joining
+
+
+class Queue:
+    def __init__(self, store: Store, runner: Runner, *, mode: Mode = "steer", cap: int = CAP) -> None:
+        self._store = store
+        self._runner = runner
+        self._mode: Mode = mode
+        self._cap = cap
+        self._lines: dict[str, Line] = {}
+        self._closing = False
+
+    async def accept(self, session_id: str, incoming: Incoming) -> Ticket:
+        """Durable when it returns. Busy if too many wait already."""
+        ticket = Ticket(session_id, incoming)
+        row = await self._store.describe(session_id)
+        ticket.since = row.last_seq
+        if incoming.dedupe_id is not None and not await self._claim(ticket):
+            ticket.stored.set_result(False)
+            return ticket
+        line = self._lines.setdefault(ticket.session_id, Line())
+        line.visitors += 1
+        try:
+            await self._admit(line, ticket, alone=not row.received)
+            await asyncio.shield(ticket.stored)
+        finally:
+            line.visitors -= 1
+            self._forget(ticket.session_id, line)
+        return ticket
+
+    async def _admit(self, line: Line, ticket: Ticket, *, alone: bool) -> None:
+        if line.task and line.turn and line.turn.over:
+            await asyncio.wait({line.task}, timeout=PATIENCE_S)
+        if line.free and alone and self._runner.hold == "nothing":
+            line.fresh = ticket
+        else:
+            line.joining += 1
+            try:
+                await self._enqueue(line, ticket)
+            finally:
+                line.joining -= 1
+            if (ticket.incoming.mode or self._mode) == "interrupt":
+                self.stop(ticket.session_id)
+        self._employ(ticket.session_id, line)
+
+    async def follow(self, ticket: Ticket) -> AsyncIterator[Event]:
+        """The events of its turn. One who stops listening does not stop the turn."""
+        if await ticket.stored:
+            async for event in ticket.follow():
+                yield event
+        else:
+            row = await self._store.describe(ticket.session_id)
+            yield Done(session_id=row.id, token_estimate=row.token_estimate, title=row.title)
+
+    def running(self, session_id: str) -> Live | None:
+        """The turn that runs in this process."""
+        line = self._lines.get(session_id)
+        return line.turn if line and line.turn and not line.turn.over else None
+
+    def stop(self, session_id: str) -> bool:
+        """Whether there was a turn to stop. What waits is answered next."""
+        line = self._lines.get(session_id)
+        if line is None or line.task is None or self.running(session_id) is None:
+            return False
+        return line.task.cancel()
+
+    async def resume(self, *, rerun: bool = False) -> int:
+        """After a start: answers what waits, and marks turns cut short, or with `rerun` begins them once more.
+
+        Gives the number of sessions that had something to look after; their turns go on in the background.
+        """
+        found, cursor = 0, None
+        while True:
+            page = await self._store.find(Query(unfinished=True, limit=PAGE_MAX, cursor=cursor))
+            for row in page.items:
+                line = self._lines.setdefault(row.id, Line())
+                line.rerun = rerun
+                found += line.worker is None
+                self._employ(row.id, line)
+            if (cursor := page.next) is None:
+                return found
+
+    async def idle(self) -> None:
+        """Returns when nothing runs and nothing waits in this process."""
+        while workers := [line.worker for line in self._lines.values() if line.worker]:
+            await asyncio.wait(workers)
+
+    async def close(self) -> None:
+        """Stops what runs, keeping what was said; what waits stays stored, for the next start."""
+        self._closing = True
+        workers = [line.worker for line in self._lines.values() if line.worker]
+        for session_id in list(self._lines):
+            self.stop(session_id)
+        if workers:
+            _, late = await asyncio.wait(workers, timeout=CLOSING_S)
+            for worker in late:
+                worker.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _claim(self, ticket: Ticket) -> bool:
+        """Whether this delivery is new, or was claimed by somebody who died before storing it.
+
+        The claim says where the log ended. Whoever appends after it makes sure that nobody did so before.
+        """
+        incoming = ticket.incoming
+        key = f"{incoming.dedupe_scope}|{incoming.dedupe_id}"
+        claim = {"session": ticket.session_id, "since": ticket.since}
+        older = await self._store.ledger.put_if_absent(DELIVERED, key, claim, ttl_s=DELIVERED_TTL_S)
+        if older is None:
+            return True
+        ticket.session_id, ticket.since = older["session"], older["since"]
+        with suppress(NotFound):
+            return not await self._is_delivered(ticket)
+        return False  # to a session that was deleted since: it does not come back
+
+    async def _is_delivered(self, ticket: Ticket) -> bool:
+        later = await self._store.read(ticket.session_id, after=ticket.since)
+        return any(isinstance(e, User | Received) and e.dedupe_id == ticket.incoming.dedupe_id for e in later)
+
+    async def _enqueue(self, line: Line, ticket: Ticket) -> None:
+        incoming = ticket.incoming
+        body = Received(
+            content=incoming.content,
+            message_id=incoming.message_id,
+            dedupe_id=incoming.dedupe_id,
+            sender=incoming.sender,
+            mode=incoming.mode or self._mode,
+        )
+        while True:
+            row = await self._store.describe(ticket.session_id)
+            if len(row.received) >= self._cap:
+                if incoming.dedupe_id is not None:
+                    # So that its redelivery is not taken for one that was stored.
+                    await self._store.ledger.delete(DELIVERED, f"{incoming.dedupe_scope}|{incoming.dedupe_id}")
+                raise Busy(f"{len(row.received)} messages wait in this session already")
+            once = incoming.dedupe_id is not None
+            if once and await self._is_delivered(ticket):
+                ticket.stored.set_result(False)
+                return
+            try:
+                [entry] = await self._store.append(ticket.session_id, [body], expect=row.last_seq if once else None)
+            except Conflict:
+                if not once:
+                    raise
+                continue
+            ticket.position = len(row.received) + 1
+            line.waiting[entry.seq] = ticket
+            if not ticket.stored.done():
+                ticket.stored.set_result(True)
+            return
+
+    def _employ(self, session_id: str, line: Line) -> None:
+        """Sees to it that somebody works on this line. Called after each change to it: a worker may just have left."""
+        if line.worker is None and not self._closing:
+            line.worker = asyncio.create_task(self._work(session_id, line), name=f"turns of {session_id}")
+
+    def _forget(self, session_id: str, line: Line) -> None:
+        if line.worker is None and not line.visitors and not line.waiting:
+            self._lines.pop(session_id, None)
+
+    async def _work(self, session_id: str, line: Line) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                lease = await self._lease(session_id, line, stack)
+                await self._serve(session_id, line, lease)
+        except BaseException as error:
+            _refuse_all(line, error if isinstance(error, TurnlogError) else Busy("the turn was called off"))
+            if not isinstance(error, TurnlogError | asyncio.CancelledError):
+                raise
+        finally:
+            line.worker = None
+            line.turn = None
+            if line.waiting or line.fresh:
+                self._employ(session_id, line)
+            self._forget(session_id, line)
+
+    async def _lease(self, session_id: str, line: Line, stack: AsyncExitStack) -> Lease:
+        try:
+            return await stack.enter_async_context(self._store.lease(session_id, wait_s=0))
+        except Busy:
+            if ticket := line.fresh:
+                line.fresh = None
+                await self._enqueue(line, ticket)
+            return await stack.enter_async_context(self._store.lease(session_id))
+
+    async def _serve(self, session_id: str, line: Line, lease: Lease) -> None:
+        journal = await self._runner.take(session_id, lease)
+        if line.rerun and may_rerun(journal):
+            await self._run(line, journal, Job())
+        line.rerun = False
+        while True:
+            if ticket := line.fresh:
+                line.fresh = None
+                await self._run(line, journal, _fresh(ticket), ticket)
+            elif journal.waiting and not self._closing:
+                await self._run(line, journal, self._next(line, journal))
+            else:
+                await journal.refresh()
+                await self._tell_taken(line, journal)
+                if line.fresh is None and (not journal.waiting or self._closing):
+                    return
+
+    def _next(self, line: Line, journal: Journal) -> Job:
+        """All that wait for being collected, or everything where rows are written with their reply; else one."""
+        first = journal.waiting[0]
+        many = [entry for entry in journal.waiting if entry.mode == "collect"] if first.mode == "collect" else [first]
+        chosen = tuple(journal.waiting if self._runner.hold != "nothing" else many)
+        contexts = [line.waiting[e.seq].incoming.context for e in chosen if e.seq in line.waiting]
+        return Job(waiting=chosen, context="\n\n".join(filter(None, contexts)))
+
+    async def _run(self, line: Line, journal: Journal, job: Job, ticket: Ticket | None = None) -> None:
+        line.task = asyncio.create_task(self._turn(line, journal, job, ticket), name=f"turn of {journal.session_id}")
+        try:
+            await asyncio.wait({line.task})
+        except asyncio.CancelledError:
+            line.task.cancel()
+            await asyncio.wait({line.task})
+            raise
+        if not line.task.cancelled():
+            line.task.result()
+
+    async def _turn(self, line: Line, journal: Journal, job: Job, ticket: Ticket | None) -> None:
+        live = Live(journal.session_id)
+        took = await self._runner.begin(journal, job)
+        if took is None:
+            if ticket is not None:
+                ticket.stored.set_result(False)
+            return
+        live.seq = took.seq
+        line.turn = live
+        if ticket is not None:
+            ticket.stored.set_result(True)
+            ticket.turn.set_result((live, 0))
+        self._taken(line, live, took)
+        try:
+            async for item in self._runner.run(journal, job, took):
+                if isinstance(item, Took):
+                    self._taken(line, live, item)
+                else:
+                    live.add(item)
+        finally:
+            line.turn = None
+
+    def _taken(self, line: Line, live: Live, took: Took) -> None:
+        for seq in took.waiting:
+            if ticket := line.waiting.pop(seq, None):
+                ticket.turn.set_result((live, len(live.events)))
+
+    async def _tell_taken(self, line: Line, journal: Journal) -> None:
+        """Messages that came from here and were answered by another process."""
+        still = {entry.seq for entry in journal.waiting}
+        for seq in [seq for seq in line.waiting if seq not in still]:
+            ticket = line.waiting.pop(seq)
+            later = await self._store.read(journal.session_id, after=seq)
+            ticket.turn.set_result((replay(journal.session_id, seq, later), 0))
+
+
+def _fresh(ticket: Ticket) -> Job:
+    incoming = ticket.incoming
+    return Job(
+        content=incoming.content,
+        message_id=incoming.message_id,
+        dedupe_id=incoming.dedupe_id,
+        sender=incoming.sender,
+        since=ticket.since,
+        context=incoming.context,
+    )
+
+
+def _refuse_all(line: Line, error: BaseException) -> None:
+    for ticket in (*line.waiting.values(), *([line.fresh] if line.fresh else [])):
+        ticket.refuse(error)
+    line.waiting.clear()
+    line.fresh = None
+
+
+def may_rerun(journal: Journal) -> bool:
+    """Whether the newest turn was cut short before any tool had started, and has not been begun again already."""
+    turn = journal.turn()
+    cuts = [entry for entry in turn if isinstance(entry, Failed)]
+    if not turn or not isinstance(turn[0], User) or not cuts:
+        return False
+    if any(entry.code != "interrupted" for entry in cuts) or len(cuts) > RERUNS_MAX:
+        return False
+    return not any(isinstance(entry, Assistant) for entry in turn)

@@ -1,0 +1,95 @@
+"""What a tool gave back → content that can be stored and sent.
+
+A result stays in the history for good: one that a provider refuses would end the session. So only text and pictures
+of kinds that providers take are let through as blocks; everything else becomes text.
+"""
+
+import base64
+import json
+from typing import Any, TypeGuard, cast
+
+import msgspec
+
+from ..core.entries import Block, Content
+from ..core.history import NO_OUTPUT, cut_content
+
+IMAGE_MAX_BYTES = 5_000_000
+"""Of one picture. Larger ones are refused by Anthropic, and with them the whole request."""
+
+IMAGES_MAX_CHARS = 16 * 1024 * 1024
+"""Of all pictures of one result, as base64: what an entry has room for beside its text."""
+
+
+def as_content(value: Any) -> Content:
+    """Text as it is, blocks as blocks, nothing as a note, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return NO_OUTPUT
+    plain = msgspec.to_builtins(value, str_keys=True, enc_hook=str)
+    if _are_blocks(plain):
+        return plain
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def _are_blocks(value: Any) -> TypeGuard[list[Block]]:
+    """All of them, or it is somebody's list of records that happen to have a type."""
+    blocks = cast("list[Any]", value) if isinstance(value, list) else []
+    return bool(blocks) and all(map(_is_block, blocks))
+
+
+def _is_block(value: Any) -> bool:
+    match value:
+        case {"type": "text", "text": str()}:
+            return True
+        case {"type": "image", "source": {"type": "base64", "data": str()}}:
+            return True
+        case _:
+            return False
+
+
+def bound(content: Content, cap_chars: int) -> Content:
+    """Cut to what may be kept: the text to `cap_chars`, the pictures to those that can be sent."""
+    if isinstance(content, str):
+        return cut_content(content, cap_chars)
+    room = IMAGES_MAX_CHARS
+    kept: list[Block] = []
+    for block in content:
+        if block.get("type") != "image":
+            kept.append(block)
+            continue
+        image = _sendable(block, room)
+        room -= len(image["source"]["data"]) if image["type"] == "image" else 0
+        kept.append(image)
+    return cut_content(kept, cap_chars)
+
+
+def _sendable(block: Block, room: int) -> Block:
+    """The picture under the kind its bytes say, or a note in its place."""
+    if not _is_block(block):
+        return _note("[a picture was left out: it is not given as base64]")
+    data: str = block["source"]["data"]
+    if len(data) > min(room, IMAGE_MAX_BYTES * 4 // 3 + 4):
+        return _note(f"[a picture of {len(data) * 3 // 4:,} bytes was left out: too large]")
+    kind = _kind_of(data)
+    if kind is None:
+        return _note("[a picture was left out: not PNG, JPEG, GIF or WebP]")
+    return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
+
+
+def _note(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def _kind_of(data: str) -> str | None:
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except ValueError:
+        return None
+    if raw.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if raw.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if raw.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if raw[:4] == b"RIFF" and raw[8:12] == b"WEBP" else None

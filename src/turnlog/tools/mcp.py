@@ -1,0 +1,335 @@
+"""Tools of MCP servers, through the official SDK (extra `mcp`): programs talked to over standard streams, or URLs.
+
+Each server is connected once and shared by all sessions of this process. A server that dies or hangs costs the calls
+under way an error result; the next call connects anew, and nothing is sent twice by itself, because a call may have
+done its work before the connection broke. What a server says of its tools is shown to the model, in bounds; its hints
+on what is safe or parallel are not believed.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from msgspec import Struct, field
+
+from ..core import prompt
+from ..core.entries import Block, Content
+from ..core.history import as_text, shorten
+from ..errors import TurnlogError, UsageError
+from .base import NAME, TIMEOUT_S, Context, Tool, suggestion
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult, ContentBlock, Tool as ServerTool
+
+CONNECT_TIMEOUT_S = 30.0
+"""To start, greet and list. Programs that fetch themselves on their first start take a while."""
+
+TOOLS_MAX = 200
+"""Of one server. Each one is part of every prompt."""
+
+DESCRIPTION_MAX_CHARS = 4_000
+SCHEMA_MAX_CHARS = 50_000
+"""Beyond it the tool is offered without a schema."""
+
+_CHANGED = re.compile(r"[^A-Za-z0-9_-]")
+_SERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+
+
+class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[mcp.NAME]`: either a command or a url."""
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    """Beside the few variables every program needs; the rest of ours, keys included, is not passed on."""
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    timeout_s: float = TIMEOUT_S
+    parallel: bool = False
+    """Calls of its tools in one message may run beside each other."""
+
+
+def parse_mcp(name: str, values: Mapping[str, Any]) -> McpSettings:
+    if not _SERVER.fullmatch(name):
+        raise UsageError(f"{name!r} cannot be the name of an MCP server", hint="Use up to 32 letters, digits, _ and -.")
+    for key in values:
+        if key not in McpSettings.__struct_fields__:
+            raise UsageError(f"unknown setting mcp.{name}.{key}", hint=suggestion(key, McpSettings.__struct_fields__))
+    try:
+        settings = msgspec.convert(dict(values), McpSettings)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"[mcp.{name}] has the wrong form: {error}", hint="Correct that setting.") from error
+    if (settings.command is None) == (settings.url is None):
+        raise UsageError(f"[mcp.{name}] needs a command or a url, and not both", hint='Write command = "…".')
+    if settings.timeout_s <= 0:
+        raise UsageError(f"mcp.{name}.timeout_s must be above 0", hint="Give it in seconds.")
+    return settings
+
+
+@asynccontextmanager
+async def mcp_tools(name: str, settings: McpSettings | Mapping[str, Any]) -> AsyncGenerator[list[Tool]]:
+    """The server's tools, as `NAME_tool`, for as long as the block lasts."""
+    known = settings if isinstance(settings, McpSettings) else parse_mcp(name, settings)
+    _check_installed()
+    server = _Server(name, known)
+    try:
+        yield [_as_tool(server, each) for each in await server.tools()]
+    finally:
+        await server.close()
+
+
+def _check_installed() -> None:
+    if find_spec("mcp") is None:
+        raise UsageError("MCP servers need the extra `mcp`", hint="pip install 'turnlog[mcp]'")
+    # Without any handler Python prints the SDK's warnings, which quote what servers write, to the terminal.
+    logging.getLogger("mcp").addHandler(logging.NullHandler())
+
+
+class _Connection:
+    """One connection, owned by one task: the SDK's scopes must be left by the task that entered them.
+
+    A retired connection takes no further calls and ends when those under way have ended.
+    """
+
+    def __init__(self, settings: McpSettings) -> None:
+        self._settings = settings
+        self._end = asyncio.Event()
+        self._calls = 0
+        self.is_retired = False
+        self.ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self.task = asyncio.create_task(self._own())
+
+    async def _own(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    client = await stack.enter_async_context(await _client(self._settings, stack))
+                if not self.ready.done():
+                    self.ready.set_result(client)
+                await self._end.wait()
+        except BaseException as error:
+            # A failure after the greeting has reached the calls under way; here it is only the noise of closing.
+            if not self.ready.done():
+                self.ready.set_exception(_unavailable(error))
+                self.ready.exception()  # seen: whoever waited may have gone
+            if not isinstance(error, Exception):
+                raise
+
+    @asynccontextmanager
+    async def use(self) -> AsyncGenerator["Client"]:
+        self._calls += 1
+        try:
+            yield await asyncio.shield(self.ready)
+        finally:
+            self._calls -= 1
+            self._end_if_unused()
+
+    def retire(self) -> None:
+        self.is_retired = True
+        self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
+        if self.is_retired and not self._calls:
+            self._end.set()
+
+    def end(self) -> None:
+        self.is_retired = True
+        self._end.set()
+        if not self.ready.done():
+            self.task.cancel()
+
+
+async def _client(settings: McpSettings, stack: AsyncExitStack) -> "Client":
+    import httpx2
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    if settings.url is not None:
+        timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=settings.timeout_s + CONNECT_TIMEOUT_S)
+        http = await stack.enter_async_context(httpx2.AsyncClient(headers=settings.headers, timeout=timeout))
+        return Client(
+            streamable_http_client(settings.url, http_client=http), read_timeout_seconds=CONNECT_TIMEOUT_S, cache=None
+        )
+    # What a server says on its standard error must not reach a terminal that shows a chat.
+    silence = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, the stack closes it
+    program = StdioServerParameters(
+        command=settings.command or "", args=list(settings.args), env=settings.env, cwd=settings.cwd
+    )
+    return Client(stdio_client(program, errlog=silence), read_timeout_seconds=CONNECT_TIMEOUT_S, cache=None)
+
+
+class _Server:
+    """The current connection to one server, made when it is needed."""
+
+    def __init__(self, name: str, settings: McpSettings) -> None:
+        self.name = name
+        self.settings = settings
+        self._current: _Connection | None = None
+        self._all: set[_Connection] = set()
+
+    def _connection(self) -> _Connection:
+        if self._current is None or self._current.is_retired:
+            self._current = _Connection(self.settings)
+            self._all.add(self._current)
+            self._current.task.add_done_callback(partial(self._forget, self._current))
+        return self._current
+
+    def _forget(self, connection: _Connection, _: asyncio.Task[None]) -> None:
+        connection.is_retired = True
+        self._all.discard(connection)
+
+    async def tools(self) -> list["ServerTool"]:
+        connection = self._connection()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S), connection.use() as client:
+                return await _list_tools(client)
+        except Exception as error:
+            reason = _reason(error)
+            raise TurnlogError(
+                f"the MCP server {self.name!r} cannot be used: {reason}",
+                hint=f"Check [mcp.{self.name}] in the settings.",
+            ) from error
+
+    async def call(self, tool: str, given: dict[str, Any], _: Context) -> Content:
+        from mcp import MCPError
+
+        connection = self._connection()
+        try:
+            async with connection.use() as client:
+                result = await client.call_tool(tool, given, read_timeout_seconds=self.settings.timeout_s)
+        except MCPError as error:
+            if _is_answer(error):
+                raise UsageError(shorten(error.message, DESCRIPTION_MAX_CHARS)) from error
+            raise self._lost(connection, error) from error
+        except Exception as error:
+            raise self._lost(connection, error) from error
+        content = _content(result)
+        if result.is_error:
+            raise UsageError(as_text(content))
+        return content
+
+    def _lost(self, connection: _Connection, error: Exception) -> TurnlogError:
+        connection.retire()
+        return TurnlogError(
+            f"the MCP server {self.name!r} failed: {_reason(error)}",
+            hint="Whether the call had an effect is not known. The next call connects anew.",
+        )
+
+    async def close(self) -> None:
+        ending = list(self._all)
+        for connection in ending:
+            connection.end()
+        if ending:
+            await asyncio.wait({connection.task for connection in ending})
+
+
+def _is_answer(error: Any) -> bool:
+    """The server is well and refused this call. An invalid request is how a forgotten HTTP session shows itself."""
+    from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+
+    return error.code not in (CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT)
+
+
+def _unavailable(error: BaseException) -> TurnlogError:
+    unavailable = TurnlogError(_reason(error))
+    unavailable.__cause__ = error
+    return unavailable
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost of a group, in few words; a program's path or a URL may hold what models should not see."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    if isinstance(error, TurnlogError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return shorten(str(getattr(error, "message", "")) or type(error).__name__, 500)
+
+
+async def _list_tools(client: "Client") -> list["ServerTool"]:
+    found: list[ServerTool] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        found.extend(page.tools)
+        cursor = page.next_cursor
+        if len(found) > TOOLS_MAX:
+            raise UsageError(f"it has more than {TOOLS_MAX} tools")
+        if not cursor:
+            return found
+
+
+def _as_tool(server: _Server, told: "ServerTool") -> Tool:
+    text = told.description or told.title or ""
+    spec = prompt.Tool(
+        name=tool_name(server.name, told.name),
+        description=shorten(text, DESCRIPTION_MAX_CHARS),
+        input_schema=_schema(told.input_schema),
+    )
+    return Tool(
+        spec=spec,
+        run=partial(server.call, told.name),
+        parallel=server.settings.parallel,
+        # Above the limit of the call itself, which tells a server that hangs from a person who stops a turn.
+        timeout_s=server.settings.timeout_s + CONNECT_TIMEOUT_S,
+    )
+
+
+def tool_name(server: str, tool: str) -> str:
+    """`SERVER_tool`. One that providers would not take is changed, and told apart by a digest: the same every time."""
+    name = f"{server}_{tool}"
+    if NAME.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{_CHANGED.sub('_', name)[:55]}_{digest}"
+
+
+def _schema(told: dict[str, Any]) -> dict[str, Any]:
+    if len(json.dumps(told)) > SCHEMA_MAX_CHARS:
+        told = {}
+    return {"properties": {}, **told, "type": "object"}
+
+
+def _content(result: "CallToolResult") -> Content:
+    blocks = [_block(part) for part in result.content]
+    if not blocks and result.structured_content is not None:
+        return json.dumps(result.structured_content, ensure_ascii=False)
+    if all(block["type"] == "text" for block in blocks):
+        return "\n\n".join(block["text"] for block in blocks)
+    return blocks
+
+
+def _block(part: "ContentBlock") -> Block:
+    """Links are shown and never followed; what no model can look at becomes a note."""
+    match part.type:
+        case "text":
+            return _text(part.text)
+        case "image":
+            return {"type": "image", "source": {"type": "base64", "media_type": part.mime_type, "data": part.data}}
+        case "audio":
+            return _text(f"[sound, {part.mime_type}, {len(part.data) * 3 // 4:,} bytes]")
+        case "resource_link":
+            return _text(f"[{part.title or part.name}: {part.uri}]")
+        case "resource":
+            return _text(
+                getattr(part.resource, "text", "") or f"[{part.resource.mime_type or 'file'}: {part.resource.uri}]"
+            )
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}

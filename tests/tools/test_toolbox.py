@@ -1,0 +1,318 @@
+"""A call becomes a result, whatever the tool does."""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from turnlog.core.entries import ENTRY_MAX_BYTES, Assistant, User
+from turnlog.core.prompt import INVALID_INPUT, Tool as Spec
+from turnlog.core.history import build
+from turnlog.codecs.native import encode
+from turnlog.errors import NotFound, UsageError
+from turnlog.testing import check_messages
+from turnlog.tools import BUILT_IN_MAX_CHARS, OUTPUT_MAX_CHARS, Tool, Toolbox, tool
+from turnlog.tools.threads import ABANDONED_MAX
+
+from .contexts import call, context, run
+
+
+def weather(city: str) -> str:
+    return f"sunny in {city}"
+
+
+def test_a_result_carries_the_id_of_its_call():
+    result = run([weather], "weather", {"city": "Aix"})
+    assert (result.tool_use_id, result.content, result.is_error) == ("call-1", "sunny in Aix", False)
+
+
+def test_specs_are_in_the_same_order_however_the_tools_were_given():
+    def alpha(): ...
+    def beta(): ...
+
+    assert Toolbox([beta, alpha]).specs == Toolbox([alpha, beta]).specs
+    assert [spec.name for spec in Toolbox([beta, weather, alpha]).specs] == ["alpha", "beta", "weather"]
+
+
+def test_two_tools_of_one_name_are_refused():
+    with pytest.raises(UsageError, match="two tools named 'weather'"):
+        Toolbox([weather, tool(lambda: 1, name="weather")])
+
+
+def test_only_what_is_declared_parallel_is_parallel():
+    box = Toolbox([weather, tool(lambda: 1, name="beside", parallel=True)])
+    assert box.is_parallel("beside")
+    assert not box.is_parallel("weather")
+    assert not box.is_parallel("nonsense")
+
+
+def test_a_subset_has_the_tools_named_and_refuses_a_name_nobody_has():
+    box = Toolbox([weather, tool(lambda: 1, name="clock")])
+    assert [spec.name for spec in box.subset(["weather", "weather"]).specs] == ["weather"]
+    assert box.subset([]).specs == ()
+    with pytest.raises(UsageError) as refused:
+        box.subset(["wether"])
+    assert refused.value.hint == "Did you mean 'weather'?"
+
+
+def test_an_unknown_tool_is_an_error_result_that_names_the_nearest():
+    result = run([weather], "wether", {"city": "x"})
+    assert result.is_error
+    assert "'weather'" in result.content
+    assert "There are none" in run([], "weather").content
+    assert len(run([weather], "x" * 1_000_000).content) < 20_000
+
+
+@pytest.mark.parametrize("given", [{INVALID_INPUT: '{"city": "Aix'}, '{"city": "Aix', ["Aix"], 3])
+def test_an_input_that_is_no_object_is_an_error_result_that_shows_it(given):
+    result = run([weather], "weather", given)
+    assert result.is_error
+    assert "not a JSON object" in result.content
+    assert str(3 if given == 3 else "Aix") in result.content
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no")
+
+
+RAISED = [
+    (ValueError("bad number"), "ValueError: bad number"),
+    (KeyError("a"), "KeyError: 'a'"),
+    (ValueError(), "ValueError"),
+    (Unspeakable(), "Unspeakable"),
+    (SystemExit(2), "2"),
+    (StopIteration(1), "StopIteration"),
+    (RecursionError("deep"), "RecursionError: deep"),
+    (ExceptionGroup("two", [ValueError("x")]), "ExceptionGroup: two (1 sub-exception)"),
+    (NotFound("no order 7", hint="Ask for its number."), "no order 7. Ask for its number."),
+    (NotFound("no order 7"), "no order 7"),
+    (asyncio.CancelledError(), "ancelled"),
+]
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+@pytest.mark.parametrize(("error", "text"), RAISED, ids=lambda value: str(type(value).__name__))
+def test_a_raising_tool_is_an_error_result_without_a_traceback(error, text, kind):
+    def plain():
+        raise error
+
+    async def asynchronous():
+        raise error
+
+    result = run([tool(plain if kind == "plain" else asynchronous, name="fail")], "fail")
+    assert result.is_error
+    assert text in result.content
+    assert "Traceback" not in result.content
+    assert ".py" not in result.content
+
+
+def test_a_keyboard_interrupt_that_a_plain_tool_raises_is_its_own():
+    def plain():
+        raise KeyboardInterrupt
+
+    result = run([plain], "plain")
+    assert result.is_error
+    assert "KeyboardInterrupt" in result.content
+
+
+@pytest.mark.parametrize("place", [Path.home(), Path.cwd(), Path(tempfile.gettempdir()), Path(sys.prefix)])
+def test_where_this_machine_keeps_its_files_is_not_told(place):
+    def fail():
+        (place / "nowhere" / "notes.txt").read_text()
+
+    content = run([fail], "fail").content
+    assert str(place) not in content
+    assert "notes.txt" in content
+    assert "No such file" in content
+
+
+def test_a_message_without_end_is_cut():
+    def fail():
+        raise ValueError("x" * 10_000_000)
+
+    assert len(run([fail], "fail").content) <= 10_000
+
+
+def test_a_hanging_async_tool_is_cancelled_and_says_so():
+    ended = []
+
+    async def hang():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    result = run([tool(hang, timeout_s=0.05)], "hang")
+    assert result.is_error
+    assert "0.05 s" in result.content
+    assert ended == [True]
+
+
+def test_an_async_tool_that_refuses_to_be_cancelled_is_left_behind():
+    async def main():
+        free = asyncio.Event()
+
+        async def stubborn():
+            while not free.is_set():
+                try:
+                    await free.wait()
+                except asyncio.CancelledError:
+                    pass
+
+        began = time.monotonic()
+        result = await Toolbox([tool(stubborn, timeout_s=0.05)]).run(call("stubborn"), context())
+        assert time.monotonic() - began < 5
+        free.set()
+        return result
+
+    assert asyncio.run(main()).is_error
+
+
+def test_a_hanging_plain_tool_neither_blocks_the_loop_nor_others_nor_the_exit(tmp_path):
+    script = tmp_path / "hang.py"
+    script.write_text(
+        "import asyncio, time\n"
+        "from tests.tools.contexts import call, context\n"
+        "from turnlog.tools import Toolbox, tool\n"
+        "def hang(): time.sleep(600)\n"
+        "def quick(): return 'here'\n"
+        "async def main():\n"
+        "    box = Toolbox([tool(hang, timeout_s=0.2), quick])\n"
+        "    hung = [asyncio.create_task(box.run(call('hang'), context())) for _ in range(12)]\n"
+        "    print((await box.run(call('quick'), context())).content)\n"
+        "    print({(await each).is_error for each in hung})\n"
+        "asyncio.run(main())\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=root, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=30, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["here", "{True}"]
+    assert done.stderr == ""
+
+
+def test_a_plain_tool_that_never_comes_back_is_not_called_for_ever():
+    free = threading.Event()
+
+    async def main():
+        box = Toolbox([tool(lambda: free.wait(60), name="hang", timeout_s=0.02)])
+        await asyncio.gather(*(box.run(call("hang"), context()) for _ in range(ABANDONED_MAX)))
+        refused = await box.run(call("hang"), context())
+        free.set()
+        await asyncio.sleep(0.2)
+        return refused, await box.run(call("hang"), context())
+
+    refused, again = asyncio.run(main())
+    assert f"{ABANDONED_MAX} earlier calls" in refused.content
+    assert again.content == "true"
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_the_callers_cancellation_passes_and_ends_the_tool(kind):
+    free = threading.Event()
+    ended = []
+
+    async def asynchronous():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def main():
+        function = asynchronous if kind == "async" else lambda: free.wait(60)
+        running = asyncio.create_task(Toolbox([tool(function, name="hang")]).run(call("hang"), context()))
+        await asyncio.sleep(0.05)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        free.set()
+
+    asyncio.run(main())
+    assert ended == ([True] if kind == "async" else [])
+
+
+HUGE = "line of text\n" * 8_000_000  # 104 MB
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "blocks", "async"])
+def test_an_output_without_end_is_cut_and_blocks_nobody(kind):
+    values = {"json": [HUGE], "blocks": [{"type": "text", "text": HUGE}]}
+
+    def plain():
+        return values.get(kind, HUGE)
+
+    async def asynchronous():
+        return HUGE
+
+    async def main():
+        gaps = []
+
+        async def watch():
+            last = time.monotonic()
+            while True:
+                await asyncio.sleep(0.005)
+                gaps.append(time.monotonic() - last)
+                last = time.monotonic()
+
+        watcher = asyncio.create_task(watch())
+        box = Toolbox([tool(asynchronous if kind == "async" else plain, name="flood")])
+        result = await box.run(call("flood"), context())
+        watcher.cancel()
+        return result, max(gaps, default=0)
+
+    result, gap = asyncio.run(main())
+    assert not result.is_error
+    text = result.content if isinstance(result.content, str) else result.content[0]["text"]
+    assert OUTPUT_MAX_CHARS * 0.9 < len(text) <= OUTPUT_MAX_CHARS
+    assert "shortened" in text
+    assert gap < 2
+
+
+def test_the_largest_result_fits_an_entry_whatever_its_characters():
+    result = run([tool(lambda: "\x01" * 100_000_000, name="flood")], "flood")
+    assert len(encode(result)) < ENTRY_MAX_BYTES
+
+
+def test_a_tools_own_cap_is_kept():
+    result = run([tool(lambda: "x" * 1_000, name="small", cap_chars=200)], "small")
+    assert len(result.content) <= 200
+    assert BUILT_IN_MAX_CHARS == 50_000
+
+
+def test_a_tool_made_by_hand_needs_no_function():
+    async def answer(given, known):
+        return [{"type": "text", "text": f"{given['a']} {known.agent}"}, {"type": "image", "source": {"type": "url"}}]
+
+    made = Tool(spec=Spec(name="hand", input_schema={"type": "object"}), run=answer)
+    result = run([made], "hand", {"a": 1})
+    assert result.content[0] == {"type": "text", "text": "1 main"}
+    assert "left out" in result.content[1]["text"]
+
+
+def test_results_of_every_kind_make_messages_a_provider_accepts():
+    async def surrogate():
+        return "\ud800 lone"
+
+    def fail():
+        raise ValueError
+
+    box = Toolbox([weather, surrogate, fail, tool(lambda: "", name="blank"), tool(lambda: None, name="nothing")])
+    calls = [call(name, {}, f"c{n}") for n, name in enumerate(["weather", "surrogate", "fail", "blank", "nothing"])]
+
+    async def main():
+        return [await box.run(each, context()) for each in calls]
+
+    entries = [User(seq=1, content="go"), Assistant(seq=2, content=calls), *asyncio.run(main())]
+    entries[2:] = [type(entry)(**{**_fields(entry), "seq": n}) for n, entry in enumerate(entries[2:], 3)]
+    check_messages(build(entries).messages)
+
+
+def _fields(entry):
+    return {name: getattr(entry, name) for name in entry.__struct_fields__}
