@@ -175,7 +175,7 @@ FAILED_REASON_MAX_CHARS = 2_000
 
 def _steered(before: Transcript) -> bool:
     for entry in reversed(before):
-        if isinstance(entry, MESSAGES | Failed):
+        if isinstance(entry, (*MESSAGES, Failed)):
             return isinstance(entry, ToolResult)
     return False
 

@@ -7,6 +7,11 @@ from .core.entries import Assistant, Entry, Failed, User, text_of, tool_uses
 from .core.events import TERMINAL, Done, ErrorEvent, Event, Snapshot
 
 
+FIRST = 1
+FIRST_AGAIN = 1_000_001
+"""A turn that is begun again after a crash counts from here: who heard the first attempt is not taken for its listener."""
+
+
 class Live:
     """A turn as it happens, for any number of listeners, from any point on."""
 
@@ -14,6 +19,8 @@ class Live:
         self.session_id = session_id
         self.seq = seq
         """Of the user entry that began it."""
+        self.first = FIRST
+        """The number of its first event, where events are numbered."""
         self.events: list[Event] = []
         self._news = asyncio.Event()
 
@@ -29,14 +36,18 @@ class Live:
 
     async def follow(self, after: int = 0) -> AsyncIterator[Event]:
         """Every event from that number on, once and in order, up to the terminal one."""
-        while True:
-            news = self._news
+        while await self.reach(after):
             while after < len(self.events):
                 yield self.events[after]
                 after += 1
+
+    async def reach(self, after: int) -> bool:
+        """Waits until there are more events than that; False if there never will be."""
+        while after >= len(self.events):
             if self.over:
-                return
-            await news.wait()
+                return False
+            await self._news.wait()
+        return True
 
 
 def replay(session_id: str, seq: int, later: Sequence[Entry]) -> Live:

@@ -6,18 +6,19 @@ Turns run in tasks of their own: who listens may go away and come back.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from .core import events
 from .core.entries import Assistant, Content, Failed, Received, User
-from .core.events import Done, Event, Queued
+from .core.events import Done, Event, Queued, Stopped
 from .core.query import PAGE_MAX, Query
 from .errors import Busy, Conflict, NotFound, TurnlogError
 from .journal import Journal
-from .live import Live, replay
+from .live import FIRST_AGAIN, Live, replay
 from .runner import Job, Runner, Took
 from .stores import Lease, Store
 
@@ -110,6 +111,11 @@ class Queue:
         self._cap = cap
         self._lines: dict[str, Line] = {}
         self._closing = False
+        self._begun: list[Callable[[Live], object]] = []
+
+    def on_turn(self, tell: Callable[[Live], object]) -> None:
+        """Called with every turn that begins in this process, whoever asked for it."""
+        self._begun.append(tell)
 
     async def accept(self, session_id: str, incoming: Incoming) -> Ticket:
         """Durable when it returns. Busy if too many wait already."""
@@ -157,6 +163,11 @@ class Queue:
         """The turn that runs in this process."""
         line = self._lines.get(session_id)
         return line.turn if line and line.turn and not line.turn.over else None
+
+    def is_busy(self, session_id: str) -> bool:
+        """Whether somebody in this process works on the session, or is about to."""
+        line = self._lines.get(session_id)
+        return line is not None and line.worker is not None
 
     def stop(self, session_id: str) -> bool:
         """Whether there was a turn to stop. What waits is answered next."""
@@ -328,7 +339,11 @@ class Queue:
                 ticket.stored.set_result(False)
             return
         live.seq = took.seq
+        if job == Job():
+            live.first = FIRST_AGAIN
         line.turn = live
+        for tell in self._begun:
+            tell(live)
         if ticket is not None:
             ticket.stored.set_result(True)
             ticket.turn.set_result((live, 0))
@@ -339,7 +354,11 @@ class Queue:
                     self._taken(line, live, item)
                 else:
                     live.add(item)
+        except Exception as error:
+            live.add(events.of_error(error))
+            raise
         finally:
+            live.add(Stopped())  # unheard, unless the task was cancelled where no turn could see it
             line.turn = None
 
     def _taken(self, line: Line, live: Live, took: Took) -> None:

@@ -378,7 +378,7 @@ def _open_calls(turn: Sequence[Entry]) -> list[ToolResult]:
 
 
 def _is_answered(journal: Journal) -> bool:
-    last = next((entry for entry in reversed(journal.transcript) if isinstance(entry, MESSAGES | Failed)), None)
+    last = next((entry for entry in reversed(journal.transcript) if isinstance(entry, (*MESSAGES, Failed))), None)
     return isinstance(last, Assistant) and not tool_uses(last)
 
 

@@ -403,10 +403,14 @@ class Sessions:
             raise NotFound(f"there is no session {session_id}")
         return row
 
+    async def writable(self, session_id: str) -> Session:
+        """The row, if this principal may write to it and not only look."""
+        return await self._writable(session_id)
+
     async def _writable(self, session_id: str) -> Session:
         row = await self._visible(session_id)
-        if self._principal.scopes.isdisjoint({"admin", "chat"}):
-            raise Denied("this needs the scope chat or admin")
+        if not principals.owns(self._principal, row):
+            raise Denied("this session is not yours to change")
         return row
 
     def _sees(self, row: Session) -> bool:

@@ -71,6 +71,10 @@ class QueueSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8600
+    hosts: tuple[str, ...] = ()
+    """Names under which a proxy makes the server known; addresses and localhost need not be listed."""
+    rate: int = 500
+    """Requests a second that one token may make."""
 
 
 class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -298,6 +302,8 @@ def _unknown(what: str, name: str, known: Any) -> UsageError:
     return UsageError(f"unknown {what} {name!r}", hint=hint)
 
 
+_LISTS = {"triggers", "hosts"}
+"""Their variables hold several values, with commas between them."""
 _NOT_SETTINGS = {"TURNLOG_HOME", "TURNLOG_REQUEST_LOG"}
 
 
@@ -310,7 +316,7 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
         if section not in _SECTIONS:
             raise _unknown("environment variable", variable, list(map(_variable, _all_names())))
         _known(section, key)
-        values[f"{section}.{key}"] = [part.strip() for part in text.split(",")] if key == "triggers" else text
+        values[f"{section}.{key}"] = [part.strip() for part in text.split(",")] if key in _LISTS else text
     return values
 
 

@@ -6,6 +6,14 @@ from turnlog.core.overflow import Verdict, classify, is_silent
 
 TOO_LARGE = [
     (400, "invalid_request_error", "prompt is too long: 213462 tokens > 200000 maximum", 213_462, 200_000),
+    (
+        400,
+        "invalid_request_error",
+        "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease input length or "
+        "`max_tokens` and try again",
+        188_240,
+        200_000,
+    ),
     (413, "request_too_large", "Request exceeds the maximum size", 0, 0),
     (400, "", "ValidationException: Input is too long for requested model.", 0, 0),
     (400, "", "The model returned an error: max input tokens exceeded", 0, 0),

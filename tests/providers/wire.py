@@ -11,10 +11,11 @@ Replies are used in order, whichever format is asked for; past the end: Said(tex
 such a thing cannot pass by accident.
 """
 
+import asyncio
 import json
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -76,6 +77,55 @@ class Request:
     body: Any
 
 
+RUN_MAX_S = 30.0
+"""A test that waits longer waits for nothing."""
+
+SETTINGS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, RUN_MAX_S))
+
+
+async def ask(provider: Any, *prompts: Any) -> list[Any]:
+    """Everything that the provider gives for each prompt, in order; the provider is closed afterwards."""
+    try:
+        return [piece for prompt in prompts async for piece in provider.stream(prompt)]
+    finally:
+        await provider.close()
+
+
+async def failure(provider: Any, prompt: Any) -> Any:
+    """The error that the provider raises."""
+    try:
+        await ask(provider, prompt)
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def every(kind: type[Exception]) -> set[type[Exception]]:
+    """A class of exceptions and all below it."""
+    return {kind, *(leaf for child in kind.__subclasses__() for leaf in every(child))}
+
+
+def made(kind: type[Exception]) -> Exception:
+    """One of them, whatever its constructor asks for."""
+    import httpx2
+
+    request = httpx2.Request("POST", "http://127.0.0.1/")
+    status = getattr(kind, "status_code", None)
+    response = httpx2.Response(status if isinstance(status, int) else 500, request=request)
+    for options in ({"response": response, "body": None}, {"request": request, "body": None}, {"request": request}, {}):
+        for words in (("words",), ()):
+            try:
+                return kind(*words, **options)
+            except (TypeError, AttributeError):
+                pass
+    return kind.__new__(kind)
+
+
 def frame(payload: Any) -> bytes:
     return b"data: " + (payload if isinstance(payload, str) else json.dumps(payload)).encode() + b"\n\n"
 
@@ -87,6 +137,8 @@ def event(payload: dict[str, Any]) -> bytes:
 class Wire:
     def __init__(self) -> None:
         self.requests: list[Request] = []
+        self.asked = threading.Event()
+        """Set when the first request is in."""
         self.left = threading.Event()
         """Set when a client went away before it had everything."""
         self._script: deque[Any] = deque()
@@ -133,8 +185,8 @@ class _Handler(BaseHTTPRequestHandler):
     owner: Wire
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+    def log_request(self, code: Any = "-", size: Any = "-") -> None:
+        pass  # a test's output is its own
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["content-length"]))
@@ -142,6 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.path, {name.lower(): value for name, value in self.headers.items()}, raw, json.loads(raw)
         )
         self.owner.requests.append(request)
+        self.owner.asked.set()
         render, complaint = _formats[self.path]
         wrong = complaint(request.body)
         reply = Refused(400, {"error": {"type": "invalid_request_error", "message": wrong}}) if wrong else None
@@ -169,12 +222,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _say(self, reply: Said, frames: list[bytes]) -> None:
         if reply.error is not None:
-            self._send(frames[0])
+            for piece in frames[: _first_piece(frames) + 1]:
+                self._send(piece)
             self._send(b"event: error\n" + frame({"type": "error", "error": reply.error}))
             self._end(False)
         elif reply.breaks:
-            # Up to the first text in either format.
-            for piece in frames[: max(1, len(frames) // 3)]:
+            for piece in frames[: _first_piece(frames) + 1]:
                 self._send(piece)
             while reply.breaks == "stall" and not self.owner.left.is_set() and not self.owner._closing.wait(0.02):
                 self._send(b": still here\n\n")
@@ -209,6 +262,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not hang_up:
             self.wfile.write(b"0\r\n\r\n")
         self.close_connection = hang_up
+
+
+def _first_piece(frames: list[bytes]) -> int:
+    marks = (b"text_delta", b"thinking_delta", b'"content": "', b'"reasoning_content": "')
+    return next((number for number, sent in enumerate(frames) if any(mark in sent for mark in marks)), 0)
 
 
 def claude(reply: Said) -> Iterator[bytes]:
@@ -328,18 +386,19 @@ def count_marks(value: Any) -> int:
 def gpt_complaint(body: dict[str, Any]) -> str:
     """What OpenAI and the stricter chat templates refuse."""
     owed: list[str] = []
-    before = "assistant"
+    before = ""
     for index, message in enumerate(body["messages"]):
         role = message["role"]
         if role == "tool":
             if not owed or message["tool_call_id"] != owed.pop(0):
                 return f"messages[{index}]: no such call, or out of order"
+            before = role
             continue
         if owed:
             return f"messages[{index}]: tool_call_ids without a response: {owed}"
         if role == "system" and index == 0:
             continue
-        if role == before and not (role == "assistant" and index == 0):
+        if role == before or (role == "assistant" and not before):
             return f"messages[{index}]: roles must alternate"
         if not message.get("content") and not message.get("tool_calls"):
             return f"messages[{index}]: empty"

@@ -2,10 +2,12 @@
 
 import ctypes
 import os
+import resource
 import socket
 import stat
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -111,12 +113,13 @@ libc = ctypes.CDLL(None)
 
 
 @pytest.mark.skipif(not hasattr(libc, "renameat2"), reason="names cannot be exchanged at once")
-def test_a_directory_that_is_swapped_for_a_link_again_and_again_never_leads_out(root):
+@pytest.mark.parametrize("swapped", ["sub", "sub/notes.txt"])
+def test_what_is_swapped_for_a_link_again_and_again_never_leads_out(root, swapped):
     outside = root.parent / "outside"
     outside.mkdir()
     (outside / "notes.txt").write_text(SECRET)
-    (root / "trap").symlink_to(outside)
-    names = os.fsencode(root / "sub"), os.fsencode(root / "trap")
+    (root / "trap").symlink_to(outside / Path(swapped).relative_to("sub"))
+    names = os.fsencode(root / swapped), os.fsencode(root / "trap")
     stop = threading.Event()
 
     def swap():
@@ -223,7 +226,9 @@ def test_what_is_no_text_is_described(root, raw):
     (root / "blob").write_bytes(raw)
     result = use(root, "read_file", path="blob")
     assert not result.is_error
-    assert result.content.startswith(f"blob is not UTF-8 text. It has {len(raw)} bytes and begins with {raw[:4].hex(' ')}")
+    assert result.content.startswith(
+        f"blob is not UTF-8 text. It has {len(raw)} bytes and begins with {raw[:4].hex(' ')}"
+    )
 
 
 def test_a_character_across_two_reads_is_whole(root):
@@ -257,11 +262,17 @@ def test_a_new_file_has_the_permissions_of_the_umask(root):
     assert stat.S_IMODE(os.stat(root / "d").st_mode) == 0o750
 
 
-def test_a_failed_write_leaves_nothing_behind(root):
-    (root / "full").mkdir()
-    result = use(root, "write_file", path="full/" + "é" * 200, content="x")
+def test_a_write_that_fails_half_way_leaves_the_old_file_and_nothing_else(root):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        result = use(root, "write_file", path="sub/notes.txt", content="x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert result.is_error
-    assert os.listdir(root / "full") == []
+    assert "File too large" in result.content
+    assert os.listdir(root / "sub") == ["notes.txt"]
+    assert (root / "sub" / "notes.txt").read_text() == "first\nsecond\nthird\n"
 
 
 def test_a_file_beyond_the_limit_is_refused(root):
@@ -320,7 +331,7 @@ def test_a_workspace_that_vanished_is_an_error_result(tmp_path):
 def test_no_descriptor_is_left_open(root):
     box = Toolbox(file_tools(root))
     before = len(os.listdir("/proc/self/fd"))
-    for path in HOSTILE + ["sub/notes.txt", "new.txt"]:
+    for path in [*HOSTILE, "sub/notes.txt", "new.txt"]:
         for name in ("read_file", "list_dir"):
             run(box, name, {"path": path})
         run(box, "write_file", {"path": path, "content": "x"})

@@ -46,7 +46,7 @@ SCHEMAS = [
     (float, {"type": "number"}, 1.5, "x"),
     (bool, {"type": "boolean"}, True, "maybe"),
     (None, {"type": "null"}, None, 1),
-    (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}, None, "x"),
+    (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}, None, "x"),  # noqa: UP045
     (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}, "a", []),
     (Literal["a", "b"], {"enum": ["a", "b"]}, "b", "c"),
     (Colour, {"title": "Colour", "enum": ["blue", "red"]}, "red", "green"),
@@ -106,7 +106,7 @@ def test_values_arrive_as_the_types_of_the_hints():
 def test_defaults_are_not_required_and_stay_the_functions_own():
     kept = [1]
 
-    def take(a: str, b: int = 3, c: list[int] = kept, d: int = None, e: Colour = Colour.RED, f=object()):
+    def take(a: str, b: int = 3, c: list[int] = kept, d: int = None, e: Colour = Colour.RED, f=object()):  # noqa: B008, RUF013, as people write it
         return [a, b, c is kept, d, e]
 
     made = tool(take)

@@ -23,7 +23,7 @@ def test_search_history_says_when_nothing_is_found_or_nothing_was_asked():
 
 
 def test_search_history_shows_nothing_of_another_session():
-    foreign = Hit(session_id="ses-2", seq=2, role="user", snippet="harbour of somebody else")
+    foreign = Hit(session_id="ses-2", seq=99, role="user", snippet="harbour of somebody else")
     result = run(Toolbox(history_tools()), "search_history", {"query": "harbour"}, known=context(extra=[foreign]))
     assert "somebody else" not in result.content
 

@@ -34,7 +34,7 @@ _DENIED = re.compile(
 _OVERFLOW = re.compile(
     r"prompt is too long"  # Anthropic
     r"|input is too long|max input token"  # Bedrock
-    r"|exceeds? (?:the )?(?:model'?s )?(?:maximum )?context (?:window|length|size)"  # OpenAI, Azure and kin
+    r"|exceeds? (?:the )?(?:model'?s )?(?:maximum )?context (?:window|length|size|limit)"  # OpenAI, Azure, Anthropic
     r"|context.?length.?exceeded|model_context_window_exceeded"
     r"|input token count.{0,40}exceeds the maximum|maximum number of (?:input )?tokens"  # Google
     r"|maximum prompt length is"  # xAI
@@ -52,6 +52,7 @@ _OVERFLOW = re.compile(
 )
 _SIZES = (
     re.compile(r"(?P<tokens>[\d,]+) tokens? > (?P<window>[\d,]+)"),
+    re.compile(r"(?P<tokens>[\d,]+) \+ [\d,]+ > (?P<window>[\d,]+)"),
     re.compile(r"count.{0,20}?(?P<tokens>[\d,]+).{0,60}?maximum.{0,40}?(?P<window>[\d,]+)", re.IGNORECASE),
     re.compile(r"length is (?P<window>[\d,]+).{0,80}?(?P<tokens>[\d,]{2,})", re.IGNORECASE),
     re.compile(r"\((?P<tokens>[\d,]+)(?: tokens)?\).{0,60}?context size \((?P<window>[\d,]+)", re.IGNORECASE),

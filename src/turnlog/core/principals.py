@@ -36,6 +36,13 @@ def sees(who: Principal, row: Session) -> bool:
     return "chat" in who.scopes and row.key == keys.format(home_key(who, row.agent))
 
 
+def owns(who: Principal, row: Session) -> bool:
+    """May write to it. Seeing it by the scope `read` is not enough, also for one who may chat elsewhere."""
+    if not sees(who, row):
+        return False
+    return "admin" in who.scopes or ("chat" in who.scopes and row.key == keys.format(home_key(who, row.agent)))
+
+
 def check_key(who: Principal, key: SessionKey) -> None:
     if who.agents is not None and key.agent not in who.agents:
         raise NotFound("there is no such agent")

@@ -89,7 +89,7 @@ def _unknown(name: str) -> UsageError:
 
     kind = name.partition(":")[0].lower()
     known = {"claude": "anthropic", "gpt": "openai"}.get(kind.partition("-")[0])
-    nearest = known or next(iter(get_close_matches(kind, FORMS, 1, cutoff=0)), "offline")
+    nearest = known or next(iter(get_close_matches(kind, FORMS, 1, cutoff=0.3)), "offline")
     meant = f"{nearest}:{name}" if known else FORMS[nearest]
     return UsageError(
         f"{name[:200]!r} names no model that can be used; did you mean {meant}?",

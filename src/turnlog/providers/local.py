@@ -110,6 +110,7 @@ class LocalProvider:
             await asyncio.wrap_future(work)
         finally:
             stop.set()
+            work.cancel()  # if it still waits for another call, it never begins
 
     def _submit(self, prompt: Prompt, emit: Callable[[Chunk | None], bool]) -> "Future[None]":
         try:

@@ -1,11 +1,13 @@
 """The offline model's summaries: sentences taken over from the record, sorted under the headings that were asked for.
 
 What is exact goes first, because a summary without it does not count: identifiers, above all those of the newest
-messages; then what the summary so far held, what the user stated, and as much of the talk as there is room for.
+messages. Then come the statements that the summary so far holds, but only into half of the room, so that new ones find
+a place however often a session is compacted; then the new ones, and a little of the talk itself.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from msgspec import Struct
 
@@ -21,6 +23,10 @@ CARRIED_CHARS = 400
 """What was worth keeping once is cut less: it cannot be looked up any more."""
 EXACT_SHARE = 2 / 3
 """Of the room, what identifiers may take, so that a long listing does not leave a bare list."""
+CARRIED_SHARE = 1 / 2
+"""Of the room then left, what the statements of the summary so far may take before new ones."""
+TALK_ITEMS = 10
+"""Of the newest talk, and of that in the summary so far: more would only crowd out what somebody stated."""
 
 _LIMIT = re.compile(r"at most (\d+) words")
 _PREVIOUS = re.compile(r"The summary so far:\n(`{3,})\n(.*?)\n\1(?=\n|$)", re.DOTALL)
@@ -39,6 +45,11 @@ _KINDS = (
 )  # fmt: skip
 
 
+_SPEAKERS = {"USER": "user", "ASSISTANT": "agent", "TOOL ERROR": "blocked"}
+_USER_LINES = ("user: ", "USER: ", "USER (")
+"""How a user's words begin in our own summaries, and in a digest that was made without a model."""
+
+
 class _Said(Struct, frozen=True):
     label: str
     text: str
@@ -52,16 +63,21 @@ class _Page:
         self.size = size - tokens.of_text("\n## ".join(SECTIONS))
         self.items: dict[str, dict[str, None]] = {section: {} for section in SECTIONS}
 
-    def add(self, section: str, item: str) -> bool:
+    def add(self, section: str, item: str) -> None:
         words, size = _words(item), tokens.of_text(item) + 2
-        if item in self.items[section] or not item:
-            return True
-        if words > self.words or size > self.size:
-            return False
+        if not item or item in self.items[section] or words > self.words or size > self.size:
+            return
         self.items[section][item] = None
         self.words -= words
         self.size -= size
-        return True
+
+    def fill(self, items: Iterable[tuple[str, str]], share: float = 1.0) -> None:
+        """As many as fit into that share of the room that is left."""
+        words, size = self.words * (1 - share), self.size * (1 - share)
+        for section, item in items:
+            if self.words < words or self.size < size:
+                return
+            self.add(section, item)
 
     def write(self) -> str:
         parts = [f"## {section}\n{_listing(section, items)}" for section, items in self.items.items() if items]
@@ -76,13 +92,14 @@ def summarise(request: str) -> str:
         int(limit[1]) if limit else WORDS,
         max(SUMMARY_FREE_TOKENS * 4 // 5, (tokens.of_text(record) + tokens.of_text(previous)) // 2),
     )
-    carried = _sections(previous)
-    _add_exact(page, said, carried.get(EXACT, []))
-    for section, items in carried.items():
-        for item in items:
-            page.add(section, item if section == EXACT else quote(item, CARRIED_CHARS))
-    _add_statements(page, said)
-    _add_talk(page, said)
+    carried = _items(previous)
+    facts = [item for item in carried if item[0] not in (DONE, EXACT)]
+    page.fill(_exact(said, [item for item in carried if item[0] == EXACT]), EXACT_SHARE)
+    page.fill(facts, CARRIED_SHARE)
+    page.fill(_statements(said, has_goal=bool(page.items[GOAL])))
+    page.fill(facts)
+    page.fill(islice(_talk(said), TALK_ITEMS))
+    page.fill([item for item in carried if item[0] == DONE][:TALK_ITEMS])
     return page.write()
 
 
@@ -101,28 +118,28 @@ def _messages(record: str) -> list[_Said]:
     return [_Said(mark[1], record[mark.end() : end]) for mark, end in zip(marks, ends, strict=True)]
 
 
-def _sections(summary: str) -> dict[str, list[str]]:
-    """The items of an earlier summary; lines of another form count as done."""
-    found: dict[str, list[str]] = {}
+def _items(summary: str) -> list[tuple[str, str]]:
+    """(section, item) of an earlier summary; lines of another form are sorted by what they say."""
+    found: list[tuple[str, str]] = []
     section = DONE
     for line in filter(None, map(str.strip, summary.splitlines())):
         heading = line.strip("#*-: ")
+        item = line.removeprefix("- ")
         if heading in SECTIONS:
             section = heading
-            continue
-        item = line.removeprefix("- ").strip()
-        found.setdefault(section, []).extend(item.split(", ") if section == EXACT else [item])
+        elif section == EXACT:
+            found.extend((EXACT, name) for name in item.split(", "))
+        else:
+            told = item.startswith(_USER_LINES)
+            found.append(((_kind_of(item) if told else "") or section, quote(item, CARRIED_CHARS)))
     return found
 
 
-def _add_exact(page: _Page, said: list[_Said], carried: list[str]) -> None:
-    room = page.words * (1 - EXACT_SHARE), page.size * (1 - EXACT_SHARE)
-    newest = [_sorted(identifiers(part.text)) for part in said[: -IDENTIFIERS_FROM_MESSAGES - 1 : -1]]
-    older = [_sorted(identifiers(part.text)) for part in said[-IDENTIFIERS_FROM_MESSAGES - 1 :: -1]]
-    for name in (*_flat(newest), *carried, *_flat(older)):
-        if page.words < room[0] or page.size < room[1]:
-            return
-        page.add(EXACT, name)
+def _exact(said: list[_Said], carried: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    cut = -IDENTIFIERS_FROM_MESSAGES - 1
+    yield from ((EXACT, name) for part in said[:cut:-1] for name in _sorted(identifiers(part.text)))
+    yield from carried
+    yield from ((EXACT, name) for part in said[cut::-1] for name in _sorted(identifiers(part.text)))
 
 
 def _sorted(names: set[str]) -> list[str]:
@@ -130,37 +147,31 @@ def _sorted(names: set[str]) -> list[str]:
     return sorted(names)
 
 
-def _flat(lists: Iterable[list[str]]) -> list[str]:
-    return [item for items in lists for item in items]
-
-
-def _add_statements(page: _Page, said: list[_Said]) -> None:
+def _statements(said: list[_Said], *, has_goal: bool) -> Iterator[tuple[str, str]]:
     users = [part.text for part in said if part.label == "USER"]
-    if users and not page.items[GOAL]:
-        page.add(GOAL, _gist(users[0]))
+    if users and not has_goal:
+        yield GOAL, _gist(users[0])
+    if said[-1].label == "USER" and _asks(said[-1].text):
+        yield OPEN, _gist(said[-1].text)
     for text in reversed(users):
         for sentence in filter(None, map(str.strip, _SENTENCE_END.split(text))):
-            section = next((name for name, pattern in _KINDS if pattern.search(sentence)), "")
-            if section and not sentence.endswith(("?", "？")):
-                page.add(section, quote(sentence, ITEM_CHARS))
-    if said and said[-1].label == "USER" and said[-1].text.rstrip().endswith(("?", "？")):
-        page.add(OPEN, _gist(said[-1].text))
+            if (section := _kind_of(sentence)) and not _asks(sentence):
+                yield section, quote(sentence, ITEM_CHARS)
 
 
-def _add_talk(page: _Page, said: list[_Said]) -> None:
-    """What else was said, newest first while there is room; a tool's result only if it failed."""
+def _kind_of(sentence: str) -> str:
+    return next((name for name, pattern in _KINDS if pattern.search(sentence)), "")
+
+
+def _asks(text: str) -> bool:
+    return text.rstrip().endswith(("?", "？"))
+
+
+def _talk(said: list[_Said]) -> Iterator[tuple[str, str]]:
+    """What else was said, newest first; a tool's result only if it failed."""
     for part in reversed(said):
-        match part.label:
-            case "USER":
-                going = page.add(DONE, f"user: {_gist(part.text)}")
-            case "ASSISTANT":
-                going = page.add(DONE, f"agent: {_gist(part.text)}")
-            case "TOOL ERROR":
-                going = page.add(DONE, f"blocked: {_gist(part.text)}")
-            case _:
-                going = True
-        if not going:
-            return
+        if speaker := _SPEAKERS.get(part.label):
+            yield DONE, f"{speaker}: {_gist(part.text)}"
 
 
 def _gist(text: str) -> str:

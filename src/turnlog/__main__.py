@@ -1,0 +1,5 @@
+"""`python -m turnlog` is `turnlog`."""
+
+from .cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The terminal: a chat, and commands that script well."""

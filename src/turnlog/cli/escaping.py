@@ -1,0 +1,64 @@
+"""Text from outside, made harmless for a terminal: the one place that decides what may reach it.
+
+Models, tools, files, channels and titles may hold escape sequences, carriage returns and bidirectional overrides that
+move the cursor, set the window's title or make a line read as another. Nothing is parsed or guessed here: each such
+character is shown as a visible sign, so a sequence loses its power and nothing is hidden.
+"""
+
+import re
+import unicodedata
+
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
+    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators that few expect, bidirectional overrides
+    "\ud800-\udfff]"  # lone surrogates, which no terminal can be sent
+)
+
+
+def escape(text: str) -> str:
+    """Tabs and newlines stay; whatever else could act on a terminal becomes a sign."""
+    if text.isprintable():
+        return text
+    return _UNSAFE.sub(_sign, text.replace("\r\n", "\n"))
+
+
+def _sign(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "\u2421"
+    return "\ufffd" if 0xD800 <= code <= 0xDFFF else f"<U+{code:04X}>"
+
+
+def inline(text: str, room: int | None = None) -> str:
+    """On one line, and not wider than `room` cells."""
+    line = " ".join(escape(text).split())
+    return line if room is None else cut(line, room)
+
+
+def width(text: str) -> int:
+    """Cells it takes on a screen: two for Chinese, Japanese, Korean and most emoji, none for what combines."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def _cells(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def cut(text: str, room: int) -> str:
+    if width(text) <= room:
+        return text
+    kept, used = "", 1
+    for char in text:
+        used += _cells(char)
+        if used > room:
+            break
+        kept += char
+    return kept + "…" if room > 0 else ""
+
+
+def pad(text: str, room: int) -> str:
+    return text + " " * (room - width(text))

@@ -1,0 +1,131 @@
+"""Markdown as it streams in: lines that are settled go to the scrollback once, the rest is shown below until it is.
+
+A block (paragraph, list, table, fenced code) is settled when the next one begins. Of a long block all but the last
+lines are: later text rarely changes how earlier lines look, except in a table, which therefore waits for its end.
+Each block is rendered by itself, so that a long answer costs no more per piece than a short one.
+"""
+
+import re
+from io import StringIO
+
+from .escaping import escape
+
+LIVE_LINES = 6
+"""Unsettled lines shown below the scrollback: few enough to fit any screen."""
+GUTTER = "  "
+"""Before each line of an answer. The prompt stands at the edge, so no answer can draw one."""
+WIDTH_MAX = 100
+"""Longer lines of prose are hard to read."""
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+
+class Reply:
+    """One answer under way."""
+
+    def __init__(self, columns: int) -> None:
+        self.columns = columns
+        self._text = ""
+        self._printed = 0
+        """Lines of the block under way that are in the scrollback already."""
+        self._begun = False
+        self._rendered: tuple[str, list[str]] = ("", [])
+
+    def feed(self, text: str) -> None:
+        self._text += text
+
+    def settled(self) -> list[str]:
+        """Lines for the scrollback, each given once."""
+        blocks, self._text = split_blocks(self._text)
+        lines: list[str] = []
+        for block in blocks:
+            lines += self._close(block)
+        pending = self._lines(self._text)
+        if len(pending) - self._printed > 2 * LIVE_LINES and not self._text.lstrip().startswith("|"):
+            end = len(pending) - LIVE_LINES
+            lines += self._open(pending[self._printed : end])
+            self._printed = end
+        return lines
+
+    def live(self) -> list[str]:
+        """What is not settled: the end of it, if it is long."""
+        return self._lines(self._text)[self._printed :][-LIVE_LINES:]
+
+    def finish(self) -> list[str]:
+        blocks, rest = split_blocks(self._text)
+        self._text = ""
+        return [line for block in (*blocks, rest) for line in self._close(block)]
+
+    def _close(self, block: str) -> list[str]:
+        lines = self._open(self._lines(block)[self._printed :])
+        self._printed = 0
+        return lines
+
+    def _open(self, lines: list[str]) -> list[str]:
+        """With an empty line before a block that is not the first."""
+        if not lines:
+            return []
+        gap = [""] if self._begun and not self._printed else []
+        self._begun = True
+        return gap + lines
+
+    def _lines(self, text: str) -> list[str]:
+        if self._rendered[0] != text:
+            self._rendered = (text, render(text, self.columns))
+        return self._rendered[1]
+
+
+def split_blocks(text: str) -> tuple[list[str], str]:
+    """(blocks that are over, the one under way)."""
+    blocks: list[str] = []
+    start, at, fence, gap = 0, 0, "", False
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if gap and not fence and not line[0].isspace():
+            blocks.append(text[start:at])
+            start, gap = at, False
+        at += len(line)
+        if fence:
+            closes = mark is not None and mark[1].startswith(fence) and not line.strip(" `~\n")
+            if closes and line.endswith("\n"):
+                blocks.append(text[start:at])
+                start, fence = at, ""
+        elif mark:
+            fence = mark[1]
+        else:
+            gap = gap or not line.strip()
+    return [block for block in blocks if block.strip()], text[start:]
+
+
+def render(text: str, columns: int) -> list[str]:
+    """One block as terminal lines. Escaped before, for its width, and after: markdown has ways to spell a character."""
+    if not text.strip():
+        return []
+    from rich.console import Console
+    from rich.markdown import Markdown
+    from rich.segment import Segment, Segments
+
+    room = max(10, min(columns - len(GUTTER) - 1, WIDTH_MAX))
+    console = Console(file=StringIO(), width=room, force_terminal=True, legacy_windows=False)
+    source = Markdown(escape(text), hyperlinks=False, code_theme="ansi_dark")
+    lines: list[str] = []
+    for segments in console.render_lines(source, pad=False, new_lines=False):
+        with console.capture() as captured:
+            safe = [Segment(escape(segment.text).replace("\n", " "), segment.style) for segment in segments]
+            console.print(Segments(_without_trailing_blanks(safe)), end="")
+        lines.append(GUTTER + captured.get() if captured.get() else "")
+    while lines and not lines[0].strip():
+        del lines[0]
+    while lines and not lines[-1].strip():
+        del lines[-1]
+    return lines
+
+
+def _without_trailing_blanks(segments: "list[Segment]") -> "list[Segment]":  # noqa: F821
+    """So that what is copied from the scrollback is what was said."""
+    kept = list(segments)
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    if kept:
+        kept[-1] = kept[-1]._replace(text=kept[-1].text.rstrip())
+    return kept

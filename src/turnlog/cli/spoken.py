@@ -1,0 +1,86 @@
+"""What was said, as lines: for /history, /expand and `sessions show`. Decides nothing about what the model sees."""
+
+from collections.abc import Sequence
+
+from ..core.entries import (
+    MESSAGES,
+    Assistant,
+    Compaction,
+    Entry,
+    Failed,
+    Received,
+    Rewind,
+    ToolResult,
+    Transcript,
+    Undo,
+    User,
+    text_of,
+    tool_uses,
+    user_content,
+)
+from ..core.session import live_path, mark_of, on_path
+from .escaping import escape, inline
+from .telling import SHOWN_CHARS
+
+LINE_MAX_CHARS = 2_000
+"""Of one message; `sessions show --json` has the whole."""
+RESULT_SHOWN_CHARS = 200
+
+
+def lines_of(entries: Transcript, *, last: int | None = None) -> list[str]:
+    """One line or more for each message and marker, of the newest `last`."""
+    received = {entry.seq: entry for entry in entries if isinstance(entry, Received)}
+    told = [(entry.seq, line) for entry in entries if (line := _line(entry, received))]
+    return [f"{seq:>5}  {line}" for seq, line in (told if last is None else told[-last:])]
+
+
+def _line(entry: Entry, received: dict[int, Received]) -> str:
+    match entry:
+        case User():
+            return f"[user] {_cut(text_of(user_content(entry, received)))}"
+        case Assistant():
+            return "\n".join(_answer(entry))
+        case ToolResult():
+            word = "tool error" if entry.is_error else "tool result"
+            return f"[{word}] {inline(text_of(entry.content), RESULT_SHOWN_CHARS)}"
+        case Compaction():
+            sizes = f"~{entry.tokens_before:,} → ~{entry.tokens_after:,} tokens"
+            return f"--- compacted {entry.covers[0]}–{entry.covers[1]} ({entry.trigger}): {sizes} ---"
+        case Failed():
+            return f"--- failed ({inline(entry.code)}): {inline(entry.reason, RESULT_SHOWN_CHARS)} ---"
+        case Rewind():
+            return f"--- rewound to {entry.to} ---"
+        case Undo():
+            return f"--- undone: {entry.target} ---"
+        case _:
+            return ""
+
+
+def _answer(entry: Assistant) -> list[str]:
+    calls = [
+        f"       [call] {inline(str(call.get('name')))} {inline(str(call.get('input')), SHOWN_CHARS)}"
+        for call in tool_uses(entry)
+    ]
+    words = _cut(text_of(entry.content))
+    return [f"[assistant] {words}", *calls] if words or not calls else [calls[0].strip(), *calls[1:]]
+
+
+def _cut(text: str) -> str:
+    shown = text if len(text) <= LINE_MAX_CHARS else f"{text[:LINE_MAX_CHARS]} … ({len(text):,} characters)"
+    return escape(shown).replace("\n", "\n       ")
+
+
+def live_messages(entries: Transcript) -> list[Entry]:
+    """Messages that a rewind has not put aside."""
+    marks = [mark for mark in map(mark_of, entries) if mark]
+    path = live_path(marks, entries[-1].seq) if entries else []
+    return [entry for entry in entries if isinstance(entry, MESSAGES) and on_path(entry.seq, path)]
+
+
+def turn_starts(messages: Sequence[Entry]) -> list[int]:
+    """Seqs of the user messages that began a turn: one right after tool results steered the turn under way."""
+    return [
+        entry.seq
+        for index, entry in enumerate(messages)
+        if isinstance(entry, User) and (index == 0 or not isinstance(messages[index - 1], ToolResult))
+    ]

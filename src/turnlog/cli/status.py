@@ -1,0 +1,88 @@
+"""The status line: agent · title · model · context · next compaction · cost · cache. Measured after turns, not typed."""
+
+from typing import TYPE_CHECKING
+
+from ..core import context, prices
+from ..core.context import Split
+from ..core.entries import Transcript
+from ..core.events import UsageReport
+from ..core.guard import Limits
+from ..core.session import Session
+from .escaping import cut, inline, width
+from .messages import Words
+
+if TYPE_CHECKING:
+    from ..agents import Agent
+    from ..library import Turnlog
+
+TITLE_ROOM = 30
+
+
+class Gauge:
+    """What the status line knows. Cost and cache are of this sitting: a resume does not read the past."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self.model = ""
+        self.split: Split | None = None
+        self.turns_left: int | None = None
+        self.usage = UsageReport()
+        self.dollars: float | None = 0.0
+
+    def add(self, report: UsageReport) -> None:
+        names = UsageReport.__struct_fields__
+        self.usage = UsageReport(**{name: getattr(self.usage, name) + getattr(report, name) for name in names})
+        spent = prices.cost(self.model, {name: getattr(report, name) for name in names})
+        self.dollars = None if spent is None or self.dollars is None else self.dollars + spent
+
+    async def measure(self, t: "Turnlog", row: Session) -> None:
+        agent, limits = await limits_of(t, row)
+        self.model = agent.provider.model
+        entries = (await t.sessions.load(row.id)).entries
+        self.split = context.split(entries, limits)
+        self.turns_left = context.turns_left(entries, limits, self.split.total)
+
+    def line(self, row: Session, columns: int) -> str:
+        """Whole parts only: on a narrow screen the last ones give way."""
+        shown = ""
+        for part in self._parts(row):
+            longer = f"{shown} · {part}" if shown else part
+            if width(longer) > columns:
+                break
+            shown = longer
+        return cut(shown, columns)
+
+    def _parts(self, row: Session) -> list[str]:
+        words, split = self._words, self.split
+        parts = [row.agent, inline(row.label or row.title, TITLE_ROOM), inline(self.model)]
+        if split:
+            parts.append(f"{words('status_context', share=split.share)} ({_short(split.total)}/{_short(split.window)})")
+        if self.turns_left is not None:
+            parts.append(words("status_next", n=self.turns_left))
+        if self.dollars:
+            parts.append(f"~${self.dollars:.2f}")
+        if self.usage.cache_read_input_tokens:
+            parts.append(words("status_cache", share=cached_share(self.usage)))
+        return [part for part in parts if part]
+
+
+def cached_share(usage: UsageReport) -> float:
+    """Of what went in, what came from the provider's cache."""
+    taken = usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens
+    return usage.cache_read_input_tokens / taken if taken else 0.0
+
+
+def _short(count: int) -> str:
+    return str(count) if count < 1_000 else f"{count / 1_000:.1f}k"
+
+
+async def limits_of(t: "Turnlog", row: Session) -> "tuple[Agent, Limits]":
+    """The numbers that the next turn of this session goes by."""
+    agent = await t._agent(row.agent)
+    return agent, agent.scaled(t._runner.scale(agent))
+
+
+async def split_of(t: "Turnlog", row: Session) -> tuple[Split, Transcript, Limits]:
+    _, limits = await limits_of(t, row)
+    entries = (await t.sessions.load(row.id)).entries
+    return context.split(entries, limits), entries, limits

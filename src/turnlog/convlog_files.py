@@ -1,0 +1,111 @@
+"""The convlog of a JSONL store: `agents/{agent}/convlogs/{channel}.jsonl`, one record a line, to be read with `cat`."""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from .convlog import Conversation, Filter, Record, file_name, matches, milliseconds
+from .core.keys import AGENT_ID
+from .errors import StoreUnavailable
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Record).decode
+
+
+class FileShelf:
+    """What a file held when it was last looked at is remembered by its size: it only ever grows."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._known: dict[Path, tuple[int, list[Record]]] = {}
+
+    async def append(self, agent: str, record: Record) -> None:
+        await asyncio.to_thread(self._append, agent, record)
+
+    def _append(self, agent: str, record: Record) -> None:
+        folder = self._root / "agents" / agent / "convlogs"
+        path = folder / f"{file_name(record.channel_id)}.jsonl"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            with os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                size = os.fstat(file.fileno()).st_size
+                # A line that a crash cut short stays readable as what it is: the next one begins on its own line.
+                torn = size and os.pread(file.fileno(), 1, size - 1) != b"\n"
+                file.write((b"\n" if torn else b"") + _encode(record) + b"\n")
+        except OSError as error:
+            raise StoreUnavailable(f"the convlog cannot be written: {error.strerror}") from error
+
+    async def conversations(self, wanted: Filter) -> list[Conversation]:
+        return await asyncio.to_thread(lambda: list(self._conversations(wanted)))
+
+    def _conversations(self, wanted: Filter) -> Iterator[Conversation]:
+        for agent, path in self._files(wanted):
+            records = self._read(path)
+            if not records or not _is_wanted(wanted, records):
+                continue
+            yield Conversation(
+                channel_id=records[0].channel_id,
+                channel_type=records[0].channel_type,
+                agent_id=agent,
+                message_count=len(records),
+                first_at=milliseconds(records[0].ts),
+                last_at=milliseconds(records[-1].ts),
+            )
+
+    def _files(self, wanted: Filter) -> Iterator[tuple[str, Path]]:
+        for folder in sorted((self._root / "agents").glob("*/convlogs")):
+            agent = folder.parent.name
+            if AGENT_ID.match(agent) and (wanted.agents is None or agent in wanted.agents):
+                for path in sorted(folder.glob("*.jsonl")):
+                    yield agent, path
+
+    def _read(self, path: Path) -> list[Record]:
+        try:
+            size = path.stat().st_size
+        except OSError:
+            return []
+        at, records = self._known.get(path, (0, []))
+        if size < at:
+            at, records = 0, []
+        if size > at:
+            data = path.read_bytes()[at:]
+            whole = data.rfind(b"\n") + 1
+            records = [*records, *_records(data[:whole])]
+            self._known[path] = (at + whole, records)
+        return records
+
+    async def records(self, agent: str, wanted: Filter, start: int, limit: int) -> tuple[list[Record], int]:
+        path = self._root / "agents" / agent / "convlogs" / f"{file_name(wanted.channel_id or '')}.jsonl"
+        found = [record for record in await asyncio.to_thread(self._read, path) if matches(wanted, record)]
+        return found[start : start + limit], len(found)
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def _records(data: bytes) -> Iterator[Record]:
+    for line in data.split(b"\n"):
+        if line.strip():
+            try:
+                yield _decode(line)
+            except msgspec.MsgspecError:
+                continue  # what a crash cut short
+
+
+def _is_wanted(wanted: Filter, records: list[Record]) -> bool:
+    first = records[0]
+    if wanted.channel_type is not None and first.channel_type != wanted.channel_type:
+        return False
+    if wanted.channel_id is not None and first.channel_id != wanted.channel_id:
+        return False
+    if wanted.sender is None and wanted.q is None:
+        return True
+    by_sender = wanted.sender is None or any(record.sender == wanted.sender for record in records)
+    about = Filter(q=wanted.q)
+    return by_sender and any(matches(about, record) for record in records)

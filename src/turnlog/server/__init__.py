@@ -1,0 +1,1 @@
+"""Turnlog over HTTP: JSON, server-sent events, and the page."""

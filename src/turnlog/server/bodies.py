@@ -1,0 +1,197 @@
+"""What requests carry and what answers hold; OpenAPI is generated from here."""
+
+import base64
+import binascii
+from typing import Annotated, Any, Literal, TypeAlias
+
+from litestar.params import Parameter
+from msgspec import Meta, Struct, field
+
+from ..convlog import Conversation, Record
+from ..core.entries import Block, Content
+from ..core.session import StatusValue
+from ..errors import UsageError
+from .limits import IMAGES_MAX, TEXT_MAX_BYTES
+
+SESSION_ID = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+AGENT_ID = "^[a-z0-9][a-z0-9_-]{0,63}$"
+_BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+IMAGE = (
+    "^data:image/(png|jpeg|webp|gif);base64,"
+    "(iVBORw0KGg[o-r][A-Za-z0-9+/]|/9j/|R0lGOD(dh|lh)|UklGR[g-v][A-Za-z0-9+/]{4}[BFJNRVZdhlptx159]XRUJQ)"
+    f"{_BASE64}$"
+)
+"""The same that `image_block` accepts, for those who read the OpenAPI description."""
+
+AgentId: TypeAlias = Annotated[
+    str, Parameter(description="An agent of the settings.", pattern=AGENT_ID, max_length=64, required=True)
+]
+SessionId: TypeAlias = Annotated[str, Parameter(description="A session.", pattern=SESSION_ID, max_length=64)]
+Text: TypeAlias = Annotated[str, Meta(extra_json_schema={"maxLength": TEXT_MAX_BYTES})]
+SID: TypeAlias = Annotated[str, Meta(pattern=SESSION_ID)]
+
+
+class Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A misspelt field is an error: it must not be silently without effect."""
+
+
+class ChatBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A message. Without sessionId and key a new session is begun."""
+
+    message: Annotated[str, Meta(pattern=r"\S", extra_json_schema={"maxLength": TEXT_MAX_BYTES})]
+    session_id: SID | None = None
+    key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    context: Text | None = None
+    """Joins the system prompt of this turn only; is not stored."""
+    images: Annotated[list[Annotated[str, Meta(extra_json_schema={"pattern": IMAGE})]], Meta(max_length=IMAGES_MAX)] = (
+        field(default_factory=list)
+    )
+    """PNG, JPEG, WebP or GIF as data URIs."""
+    recall: bool = False
+
+
+class StopBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    session_id: SID
+
+
+class TitleBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    title: Annotated[str, Meta(pattern=r"\S", max_length=10_000)]
+    """Cut to 60 characters."""
+
+
+class CompactBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    focus: Annotated[str, Meta(max_length=2_000)] | None = None
+    dry_run: bool = False
+
+
+class ForkBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    at: Annotated[int, Meta(ge=1)] | None = None
+    label: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+
+
+class RewindBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    to: Annotated[int, Meta(ge=1)]
+
+
+class SignInBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The code of a sign-in link, or a token."""
+
+    code: Annotated[str, Meta(max_length=200)] | None = None
+    token: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class Row(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A session as lists show it."""
+
+    id: str
+    agent_id: str
+    key: str
+    label: str | None
+    title: str
+    file_path: str | None = None
+    message_count: int
+    turn_count: int
+    created_at: int
+    last_at: int
+    token_estimate: int
+    status: StatusValue
+    channel: str
+    compactions: int
+
+
+class SessionList(Struct, frozen=True, kw_only=True):
+    sessions: list[Row]
+    next: str | None
+    """The cursor of the next page."""
+    total: int
+
+
+class SessionView(Struct, frozen=True, kw_only=True):
+    session: Row
+    entries: list[dict[str, Any]]
+    """Oldest first; see docs/transcript-format.md."""
+    next: int | None
+    """`before` of the page of older entries."""
+
+
+class StatusView(Struct, frozen=True):
+    status: Literal["idle", "running", "queued"]
+
+
+class StopView(Struct, frozen=True):
+    stopped: bool
+    """Whether there was a turn to stop."""
+
+
+class CoverageRow(Struct, frozen=True):
+    seq: int
+    type: str
+    state: Literal["tail", "pinned", "compacted", "rewound", "none"]
+    by: int | None
+
+
+class CoverageView(Struct, frozen=True):
+    entries: list[CoverageRow]
+
+
+class PromptView(Struct, frozen=True):
+    system: str
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+
+
+class CompactionView(Struct, frozen=True):
+    summary: str
+    first_kept: int
+    covers: tuple[int, int]
+    tokens_before: int
+    tokens_after: int
+    applied: bool
+
+
+class ConversationList(Struct, frozen=True):
+    conversations: list[Conversation]
+    next: str | None
+    total: int
+
+
+class MessageList(Struct, frozen=True):
+    messages: list[Record]
+    next: str | None
+    total: int
+
+
+class Health(Struct, frozen=True):
+    status: Literal["ok"]
+
+
+_KINDS = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF87a", "gif"), (b"GIF89a", "gif"))
+
+
+def image_block(uri: str) -> Block:
+    """What it is, is told by its bytes and not by its label."""
+    head, comma, text = uri.partition(",")
+    kinds = [f"data:image/{kind};base64" for kind in ("png", "jpeg", "webp", "gif")]
+    if not comma or head not in kinds:
+        raise _not_an_image()
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _not_an_image() from error
+    kind = next((kind for magic, kind in _KINDS if data.startswith(magic)), None)
+    if kind is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        kind = "webp"
+    if kind is None:
+        raise _not_an_image()
+    return {"type": "image", "source": {"type": "base64", "media_type": f"image/{kind}", "data": text}}
+
+
+def _not_an_image() -> UsageError:
+    return UsageError("an image cannot be read", hint="Send data:image/png;base64,… with a PNG, JPEG, WebP or GIF.")
+
+
+def content_of(body: ChatBody) -> Content:
+    """Pictures first, then the words."""
+    if not body.images:
+        return body.message
+    return [*map(image_block, body.images), {"type": "text", "text": body.message}]

@@ -1,0 +1,45 @@
+"""Counts for Prometheus. No label says who or which session: labels are few, and pages of metrics are read by many."""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from ..core.events import Done, ErrorEvent, Event
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        part = {"registry": self._registry}
+        self.requests = Counter("turnlog_requests_total", "Requests answered", ["method", "status"], **part)
+        self.request_seconds = Histogram(
+            "turnlog_request_seconds", "Time to the first byte of an answer", buckets=_SECONDS, **part
+        )
+        self.refused = Counter("turnlog_refused_total", "Requests refused at the door", ["reason"], **part)
+        self.turns = Counter("turnlog_turns_total", "Turns ended", ["outcome"], **part)
+        self.turns_running = Gauge("turnlog_turns_running", "Turns under way", **part)
+        self.turn_seconds = Histogram("turnlog_turn_seconds", "Length of a turn", buckets=_SECONDS, **part)
+        self.streams = Gauge("turnlog_streams", "Open event streams", **part)
+        self.rejoined = Counter("turnlog_streams_rejoined_total", "Streams that clients came back to", **part)
+
+    @contextmanager
+    def turn(self) -> Generator[Callable[[Event], None]]:
+        start = time.monotonic()
+        self.turns_running.inc()
+        try:
+            yield self._count_end
+        finally:
+            self.turns_running.dec()
+            self.turn_seconds.observe(time.monotonic() - start)
+
+    def _count_end(self, event: Event) -> None:
+        outcome = "done" if isinstance(event, Done) else "error" if isinstance(event, ErrorEvent) else "stopped"
+        self.turns.labels(outcome).inc()
+
+    def page(self) -> bytes:
+        return generate_latest(self._registry)

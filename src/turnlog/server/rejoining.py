@@ -1,0 +1,164 @@
+"""Coming back to a turn: every event once and in order while its process lives; after that, what the log says of it.
+
+Where a client holds something that this process did not tell it (the server was restarted, or another one answers), it
+first gets one `snapshot` for each stored message of the turn: the first of them replaces what it holds of the turn.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from ..core.entries import Assistant, Entry, Failed, ToolResult, User, text_of, tool_uses
+from ..core.events import Done, ErrorEvent, Event, Snapshot, Stopped
+from ..core.session import Session
+from ..errors import NotFound
+from ..live import Live
+from ..queue import Queue
+from ..stores import Store
+from . import sse
+from .sse import Place
+from .turns import Turns
+
+LOOK_S = 0.1
+"""Between two looks at a log that another process writes."""
+INTERRUPTED = ErrorEvent(error="the turn was cut short", code="interrupted", hint="Send the message again.")
+GONE = ErrorEvent(error="the session was deleted", code="deleted", hint="Begin a new one.")
+
+
+class Rejoining:
+    def __init__(self, store: Store, queue: Queue, turns: Turns) -> None:
+        self._store = store
+        self._queue = queue
+        self._turns = turns
+
+    async def frames(self, session_id: str, after: Place | None) -> AsyncGenerator[bytes]:
+        """Up to a terminal event; `idle` if nothing runs and nothing is left to tell."""
+        if after is not None and not await self._is_known_to_the_end(session_id, after):
+            told = self._turn(session_id, after)
+        else:
+            told = self._newest(session_id)
+        async with aclosing(told):
+            async for chunk in told:
+                yield chunk
+
+    async def of_turn(self, session_id: str, seq: int) -> AsyncGenerator[bytes]:
+        """A turn from its beginning, for one who holds nothing of it."""
+        live = self._turns.around(session_id, seq)
+        told = sse.follow(live) if live else self._from_log(session_id, seq)
+        async with aclosing(told):
+            async for chunk in told:
+                yield chunk
+
+    async def _is_known_to_the_end(self, session_id: str, after: Place) -> bool:
+        if after.n == sse.ENDED:
+            return True
+        live = self._turns.get(session_id, after.turn)
+        return live is not None and live.over and after.n == live.first + len(live.events) - 1
+
+    async def _turn(self, session_id: str, after: Place) -> AsyncGenerator[bytes]:
+        live = self._turns.get(session_id, after.turn)
+        if live is None:
+            told = self._from_log(session_id, after.turn)
+        elif live.first <= after.n < live.first + len(live.events):
+            told = sse.follow(live, after.n - live.first + 1)
+        else:
+            told = _anew(live)
+        async with aclosing(told):
+            async for chunk in told:
+                yield chunk
+
+    async def _newest(self, session_id: str) -> AsyncGenerator[bytes]:
+        while True:
+            if live := self._turns.running(session_id):
+                told = sse.follow(live)
+                break
+            try:
+                row = await self._store.describe(session_id)
+            except NotFound:
+                yield sse.frame(GONE)
+                return
+            if row.under_way and not self._queue.is_busy(session_id):
+                told = self._from_log(session_id, await self._newest_turn(row))
+                break
+            if not row.under_way and not row.received:
+                yield sse.frame({"type": "idle"})
+                return
+            await asyncio.sleep(LOOK_S)  # it is about to begin
+        async with aclosing(told):
+            async for chunk in told:
+                yield chunk
+
+    async def _newest_turn(self, row: Session) -> int:
+        entries = await self._store.read(row.id, after=row.read_from - 1)
+        starts = [entry.seq for index, entry in enumerate(entries) if _begins(entries, index)]
+        return starts[-1] if starts else row.last_seq
+
+    async def _from_log(self, session_id: str, turn: int) -> AsyncGenerator[bytes]:
+        """What is stored of the turn, then what comes: from the log, or live if it is begun again here."""
+        at = f"{turn}-{sse.HELD_NOTHING}"
+        told = False
+        shown = turn
+        while True:
+            try:
+                entries = await self._store.read(session_id, after=turn - 1)
+            except NotFound:
+                yield sse.frame(GONE)
+                return
+            entries = _only_turn(entries)
+            for entry in entries:
+                if isinstance(entry, Assistant) and entry.seq > shown and (text := text_of(entry.content)):
+                    shown, told = entry.seq, True
+                    yield sse.frame(Snapshot(text=text), at=at)
+            if not told:
+                told = True
+                yield sse.frame(Snapshot(text=""), at=at)
+            if live := self._turns.get(session_id, turn):
+                async for chunk in _anew(live):
+                    yield chunk
+                return
+            if end := await self._end(session_id, entries):
+                yield sse.frame(end, at=f"{turn}-{sse.ENDED}")
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _end(self, session_id: str, turn: Sequence[Entry]) -> Event | None:
+        """The terminal event of a turn that is over; None while it is under way, or about to be begun again."""
+        match next((e for e in reversed(turn) if isinstance(e, User | Assistant | ToolResult | Failed)), None):
+            case Assistant(stop="interrupted"):
+                return Stopped()
+            case Assistant() as answer if not tool_uses(answer):
+                row = await self._store.describe(session_id)
+                return Done(session_id=row.id, token_estimate=row.token_estimate, title=row.title)
+            case Failed(code="stopped"):
+                return Stopped()
+            case Failed() as failed:
+                again = failed.code == "interrupted" and self._queue.is_busy(session_id)
+                return None if again else ErrorEvent(error=failed.reason, code=failed.code, hint=INTERRUPTED.hint)
+            case None:
+                return INTERRUPTED
+            case _:
+                return None if await self._is_last(session_id, turn) else INTERRUPTED
+
+    async def _is_last(self, session_id: str, turn: Sequence[Entry]) -> bool:
+        row = await self._store.describe(session_id)
+        return row.under_way or row.last_seq <= turn[-1].seq
+
+
+async def _anew(live: Live) -> AsyncGenerator[bytes]:
+    """The whole turn, for one who holds something else of it."""
+    yield sse.frame(Snapshot(text=""), at=f"{live.seq}-{sse.HELD_NOTHING}")
+    async for chunk in sse.follow(live):
+        yield chunk
+
+
+def _only_turn(entries: Sequence[Entry]) -> list[Entry]:
+    """From its user entry to where the next turn begins."""
+    end = next((index for index in range(1, len(entries)) if _begins(entries, index)), len(entries))
+    return list(entries[:end])
+
+
+def _begins(entries: Sequence[Entry], index: int) -> bool:
+    if not isinstance(entries[index], User):
+        return False
+    before = next((e for e in reversed(entries[:index]) if isinstance(e, User | Assistant | ToolResult | Failed)), None)
+    return not isinstance(before, ToolResult)

@@ -1,0 +1,166 @@
+"""What all routes share: the library, who may ask, the turns that can be rejoined, and whether the server is closing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from litestar import Request
+from structlog.typing import FilteringBoundLogger
+
+from ..convlog import ConvLog, Record, channel_of, record_ts
+from ..core import keys
+from ..core.events import Done, ErrorEvent, TextDelta, ToolCall
+from ..core.principals import Principal
+from ..core.session import Session
+from ..errors import NotFound, TurnlogError
+from ..library import Turnlog
+from ..live import Live
+from ..sessions import Sessions
+from .auth import Token, Tokens
+from .metrics import Metrics
+from .problems import Refusal
+from .rejoining import Rejoining
+from .sse import EventStream
+from .turns import Turns
+
+WHO = "turnlog.token"
+"""Where in a request's scope the front door leaves the token that it found."""
+Asked = Request[Any, Any, Any]
+
+
+class Service:
+    def __init__(self, turnlog: Turnlog, convlog: ConvLog, metrics: Metrics, log: FilteringBoundLogger) -> None:
+        self.turnlog = turnlog
+        self.convlog = convlog
+        self.metrics = metrics
+        self.log = log
+        self.tokens = Tokens(turnlog.store.ledger)
+        self.turns = Turns(turnlog.queue)
+        self.rejoining = Rejoining(turnlog.store, turnlog.queue, self.turns)
+        self.streams: set[EventStream] = set()
+        self.closing = False
+        self.doors: dict[str, asyncio.Lock] = {}
+        """One a key: new sessions at one key are made one after another, so that they need not race."""
+        self._companions: set[asyncio.Task[None]] = set()
+        turnlog.queue.on_turn(self._accompany)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(("main", *self.turnlog.settings.agents)))
+
+    def gate(self, who: Principal) -> Sessions:
+        return self.turnlog.sessions.acting_for(who)
+
+    def check_agent(self, who: Principal, agent: str) -> str:
+        """An agent that there is, for this principal. One that is not theirs does not exist for them."""
+        keys.check_agent(agent)
+        if agent not in self.agents or (who.agents is not None and agent not in who.agents):
+            raise NotFound(f"there is no agent {agent}", hint="Name an agent of the settings that your token may use.")
+        return agent
+
+    async def row(self, who: Principal, agent: str, session_id: str, *, write: bool = False) -> Session:
+        self.check_agent(who, agent)
+        keys.check_session_id(session_id)
+        row = await self.gate(who).get(session_id)
+        if row.agent != agent:
+            raise NotFound(f"there is no session {session_id}")
+        return await self.gate(who).writable(session_id) if write else row
+
+    def may_listen(self, token: Token, session_id: str) -> Callable[[], Awaitable[bool]]:
+        async def check() -> bool:
+            found = await self.tokens.find(token.id)
+            try:
+                return found is not None and bool(await self.gate(found.principal).get(session_id))
+            except NotFound:
+                return True  # its listeners are told by an event
+        return check
+
+    def check_open(self) -> None:
+        if self.closing:
+            raise Refusal(
+                "the server is closing",
+                status=503,
+                code="closing",
+                hint="Try again in a moment.",
+                headers={"Retry-After": "2"},
+            )
+
+    def _accompany(self, live: Live) -> None:
+        task = asyncio.create_task(self._watch_turn(live), name=f"companion of {live.session_id}")
+        self._companions.add(task)
+        task.add_done_callback(self._companions.discard)
+
+    async def _watch_turn(self, live: Live) -> None:
+        """Counts it, and writes down what was said on the page's channel, also when nobody listens any more."""
+        with self.metrics.turn() as outcome:
+            while await live.reach(len(live.events)):
+                pass
+            outcome(live.events[-1])
+        self.turns.end(live)
+        self.log.info("turn", session=live.session_id, turn=live.seq, outcome=_outcome(live))
+        try:
+            row = await self.turnlog.store.describe(live.session_id)
+            if row.channel == "web" and (said := spoken(live)):
+                await self.note(row, "assistant", said, sender=row.agent)
+        except NotFound:
+            return
+        except TurnlogError as error:
+            self.log.error("convlog", session=live.session_id, error=str(error))
+
+    async def note(self, row: Session, role: str, content: str, *, sender: str) -> None:
+        """One line of the page's convlog."""
+        channel = channel_of(keys.parse(row.key))
+        record = Record(
+            ts=record_ts(), role=role, content=content, channel_id=channel, channel_type=row.channel, sender=sender
+        )
+        await self.convlog.write(row.agent, channel, record)
+
+    async def close(self) -> None:
+        """After the queue: every turn has told its end by now."""
+        if self._companions:
+            await asyncio.wait(self._companions, timeout=5)
+
+
+def _outcome(live: Live) -> str:
+    match live.events[-1]:
+        case Done():
+            return "done"
+        case ErrorEvent() as error:
+            return f"error {error.code}"
+        case _:
+            return "stopped"
+
+
+def spoken(live: Live) -> str:
+    """The text of a turn, message by message."""
+    messages = [""]
+    for event in live.events:
+        match event:
+            case TextDelta():
+                messages[-1] += event.text
+            case ToolCall() if messages[-1]:
+                messages.append("")
+            case _:
+                pass
+    return "\n\n".join(filter(None, map(str.strip, messages)))
+
+
+def service_of(request: Asked) -> Service:
+    return cast("Service", request.app.state.service)
+
+
+def token_of(request: Asked) -> Token:
+    return cast("Token", request.scope[WHO])  # type: ignore[literal-required]
+
+
+def who_asks(request: Asked, *scopes: str) -> Principal:
+    """The principal; 403 unless it has one of these scopes (admin always does)."""
+    principal = token_of(request).principal
+    if scopes and principal.scopes.isdisjoint({*scopes, "admin"}):
+        raise Refusal(
+            f"this needs the scope {' or '.join(scopes)}",
+            status=403,
+            code="scope",
+            hint="Use a token that was created with it.",
+        )
+    return principal
