@@ -17,7 +17,6 @@ from turnlog.core.admission import kind_of
 from turnlog.core.compaction import Keep
 from turnlog.core.entries import Assistant, Failed, User
 from turnlog.core.history import as_text
-from turnlog.wiring import Turnlog
 
 KEY = "agent:main:cli:direct:user"
 TURNS = [
@@ -85,7 +84,7 @@ async def go_on(store_url: str) -> Path:
         return Path(store_url.partition(":")[2]) / "agents/main/sessions" / f"{session.id}.jsonl"
 
 
-async def show_history(t: Turnlog, session_id: str) -> None:
+async def show_history(t: turnlog.Turnlog, session_id: str) -> None:
     """What a model would be sent now."""
     history = await t.sessions.history(session_id)
     for message in history.messages:

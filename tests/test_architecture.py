@@ -22,9 +22,30 @@ ALLOWED = {
     "settings": {"core", "errors"},
     "progress": {"stores"},
     "testing": {"core", "codecs", "stores", "providers", "testing", "errors"},
-    "wiring": {"core", "stores", "sessions", "settings", "errors"},
+    "tools": {"core", "tools", "errors"},
+    "request_log": {"core", "errors"},
+    "retrying": {"errors"},
+    "live": {"core"},
+    "calibration": {"core", "stores"},
+    "journal": {"core", "stores", "sessions", "errors"},
+    "compactor": {"core", "journal", "retrying", "errors"},
+    "ladder": {"core", "compactor", "journal", "errors"},
+    "agents": {"core", "compactor", "providers", "tools"},
+    "runner": {
+        *("core", "stores", "providers", "tools", "sessions", "errors"),
+        *("agents", "calibration", "compactor", "journal", "ladder", "retrying"),
+    },
+    "queue": {"core", "stores", "errors", "journal", "live", "runner"},
+    "library": {
+        *("core", "stores", "sessions", "settings", "errors"),
+        *("agents", "compactor", "journal", "ladder", "queue", "runner"),
+    },
+    "wiring": {
+        *("core", "stores", "providers", "tools", "sessions", "settings", "errors"),
+        *("agents", "compactor", "journal", "library", "queue", "request_log", "runner"),
+    },
     "errors": set(),
-    "__init__": {"core", "errors", "stores", "sessions", "copying", "wiring"},
+    "__init__": {"core", "errors", "stores", "sessions", "copying", "wiring", "library", "tools"},
 }
 """part → parts it may import. Only lazily loaded names make `turnlog` itself know the rest."""
 

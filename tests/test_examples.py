@@ -63,11 +63,16 @@ def test_the_quickstart_keeps_a_directory_it_is_given_and_resumes_there(tmp_path
 def test_the_own_loop_is_refused_once_and_answers_every_turn(tmp_path):
     printed = run("own_loop.py", home=tmp_path)
     assert printed.count("refused:") == 1
-    assert printed.count("send as_is") == 7
-    assert printed.count("send compacted") == 1
-    assert re.search(r"compacted entries \(3, \d+\): \d+ -> \d+ tokens", printed)
+    assert printed.count("  send ") == 8
     assert "14 messages stored, 1 compaction" in printed
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_talk_streams_calls_a_tool_and_remembers_after_a_new_start(tmp_path):
+    printed = run("talk.py", home=tmp_path)
+    assert "[opening_hours {'day': 'Sunday'} -> closed]" in printed
+    assert "Your name is Ada" in printed.rpartition("You > ")[2]
+    assert len(set(re.findall(r"\(stored in (\S+)\)", printed))) == 1
 
 
 def test_a_store_is_copied_once_and_a_second_copy_adds_nothing(tmp_path):

@@ -35,6 +35,7 @@ from .errors import (
     ProviderRefused,
     StoreError,
     StoreUnavailable,
+    ToolLimit,
     TurnlogError,
     UsageError,
 )
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
     from .core.principals import Principal as Principal
     from .core.query import Hit as Hit, Page as Page, Query as Query
     from .core.session import Session as Session
+    from .library import Turnlog as Turnlog
     from .sessions import Sessions as Sessions
     from .stores import Store as Store, open_store as open_store
-    from .wiring import Turnlog as Turnlog, open as open
+    from .tools import tool as tool
+    from .wiring import open as open
 
 __version__ = "0.1.0"
 
@@ -56,7 +59,8 @@ _LAZY = {
     "Query": "core.query",
     "Session": "core.session",
     "copy": "copying",
-    "Turnlog": "wiring",
+    "Turnlog": "library",
+    "tool": "tools",
     "open": "wiring",
     "open_store": "stores",
     "Store": "stores",
@@ -99,6 +103,7 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "Title",
+    "ToolLimit",
     "ToolResult",
     "Turnlog",
     "TurnlogError",
@@ -110,6 +115,7 @@ __all__ = [
     "copy",
     "open",
     "open_store",
+    "tool",
 ]
 
 

@@ -33,7 +33,9 @@ _COUNT = """
 INSERT INTO conversations VALUES (?, ?, ?, 1, ?, ?) ON CONFLICT DO UPDATE SET
   message_count = message_count + 1, first_at = min(first_at, excluded.first_at), last_at = max(last_at, excluded.last_at)
 """
-_ADD = "INSERT INTO messages (agent, channel_id, channel_type, ts, role, sender, content, folded) VALUES (?,?,?,?,?,?,?,?)"
+_ADD = (
+    "INSERT INTO messages (agent, channel_id, channel_type, ts, role, sender, content, folded) VALUES (?,?,?,?,?,?,?,?)"
+)
 
 
 class TableShelf:
@@ -89,7 +91,9 @@ class TableShelf:
             return db.all(page, [*values, limit, start]), db.one(f"SELECT count(*) FROM messages WHERE {where}", values)
 
         rows, total = await self._run(look)
-        return [Record(ts=a, role=b, content=c, channel_id=d, channel_type=e, sender=f) for a, b, c, d, e, f in rows], total
+        return [
+            Record(ts=a, role=b, content=c, channel_id=d, channel_type=e, sender=f) for a, b, c, d, e, f in rows
+        ], total
 
     async def _run(self, work: Callable[[Database], T]) -> T:
         return await asyncio.to_thread(self._work, work)

@@ -182,7 +182,7 @@ class Turnlog:
         """Folds what is old under a summary, now. UsageError if there is nothing to gain."""
         row = await self.session(where)
         agent = await self._agent(row.agent)
-        limits = agent.scaled(self._runner.scale(agent))
+        limits = agent.scaled(await self._runner.calibration.of(agent.provider.model))
         async with self.store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
             journal = await self._runner.take(row.id, lease)
             step = _asked_for(journal, limits)

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from .core.entries import Assistant, Entry, Failed, User, text_of, tool_uses
 from .core.events import TERMINAL, Done, ErrorEvent, Event, Snapshot
 
-
 FIRST = 1
 FIRST_AGAIN = 1_000_001
 """A turn that is begun again after a crash counts from here: who heard the first attempt is not taken for its listener."""

@@ -207,7 +207,9 @@ class Queue:
             _, late = await asyncio.wait(workers, timeout=CLOSING_S)
             for worker in late:
                 worker.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await asyncio.gather(*workers, return_exceptions=True)
+        with suppress(TurnlogError):  # only estimates would be lost
+            await self._runner.calibration.save()
 
     async def _claim(self, ticket: Ticket) -> bool:
         """Whether this delivery is new, or was claimed by somebody who died before storing it.

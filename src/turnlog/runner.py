@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from . import retrying
 from .agents import Agent
+from .calibration import Calibration
 from .compactor import OnRequest, unlogged
-from .core import events, guard, prompt as prompts, tokens
+from .core import events, guard, prompt as prompts
 from .core.entries import (
     MESSAGES,
     Assistant,
@@ -49,9 +50,6 @@ ROUNDS_MAX = 25
 """Calls of tools in one turn, message by message; then the model must answer with what it has."""
 WARM_SESSIONS = 256
 """Tails kept in memory between turns. The oldest is read again when its turn comes."""
-CALIBRATED_ALWAYS = 20
-CALIBRATED_EVERY = 10
-"""The first reports of a model all count towards its calibration, later ones now and then: counting costs time."""
 
 SKIPPED = "skipped: a new message arrived"
 INTERRUPTED = "interrupted"
@@ -123,13 +121,8 @@ class Runner:
         self._on_request = on_request
         self._backoff_s = backoff_s
         self._warm: OrderedDict[str, Warm] = OrderedDict()
-        self._scales: dict[str, tokens.Scale] = {}
-        self._reports: dict[str, int] = {}
+        self.calibration = Calibration(store.ledger)
         self.hold: Hold = hold
-
-    def scale(self, agent: Agent) -> tokens.Scale:
-        """What is known of this model's tokeniser."""
-        return self._scales.get(agent.provider.model, tokens.UNCALIBRATED)
 
     async def take(self, session_id: str, lease: Lease, *, mark: bool = True) -> Journal:
         """The session's tail, for one turn or several; a turn that a crash cut short is marked, unless told not to."""
@@ -169,7 +162,8 @@ class Runner:
         turn: Turn | None = None
         try:
             agent = await self._agent(journal.row.agent)
-            turn = Turn(journal, agent, agent.scaled(self.scale(agent), job.context), took.seq)
+            scale = await self.calibration.of(agent.provider.model)
+            turn = Turn(journal, agent, agent.scaled(scale, job.context), took.seq)
             async for item in self._rounds(turn):
                 yield item
             row = await self._store.describe(journal.session_id)
@@ -229,8 +223,9 @@ class Runner:
             return self._attempt(turn, shown)
 
         async for item in climb(turn.journal, turn.limits, attempt, turn.agent.compactor, compact_first=compact_first):
-            if isinstance(item, Assistant):
-                self._learn(turn, item)
+            if isinstance(item, Assistant) and turn.prompt is not None:
+                scale = self.calibration.learn(turn.agent.provider.model, turn.prompt, turn.limits, item)
+                turn.limits = replace(turn.limits, scale=scale)
             yield item
 
     async def _attempt(self, turn: Turn, shown: History) -> AsyncIterator[Event | Assistant]:
@@ -257,18 +252,6 @@ class Runner:
                     raise  # what was shown cannot be taken back
                 await retrying.pause(error, number, self._backoff_s)
                 yield GuardStage(stage="retry")
-
-    def _learn(self, turn: Turn, reply: Assistant) -> None:
-        model = turn.agent.provider.model
-        reported = tokens.input_tokens(reply.usage)
-        if turn.limits.estimator != "calibrated" or not reported or turn.prompt is None:
-            return
-        seen = self._reports[model] = self._reports.get(model, 0) + 1
-        if seen <= CALIBRATED_ALWAYS or seen % CALIBRATED_EVERY == 0:
-            counts = tokens.count_prompt(turn.prompt.messages, system=turn.prompt.system, tools=turn.limits.tools)
-            scale = tokens.calibrate(turn.limits.scale, counts, reported)
-            self._scales[model] = scale
-            turn.limits = replace(turn.limits, scale=scale)
 
     async def _tools(self, turn: Turn, calls: Sequence[Block]) -> AsyncIterator[Event]:
         """One after another, unless their tools are declared parallel; whatever has not begun can be skipped."""

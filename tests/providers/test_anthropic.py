@@ -43,6 +43,7 @@ READ = Tool(
     input_schema={"type": "object", "properties": {"path": {"type": "string"}}},
 )
 SIGNED = {"type": "thinking", "thinking": "It is in a.txt.", "signature": "sig=="}
+CALL = {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}}
 MARK = {"type": "ephemeral"}
 
 
@@ -155,7 +156,7 @@ def tool_round():
         {"role": "user", "content": "look"},
         {
             "role": "assistant",
-            "content": [SIGNED, {"type": "tool_use", "id": "functions.read:0", "name": "read", "input": {"path": "a"}}],
+            "content": [SIGNED, {**CALL, "id": "functions.read:0", "cache_control": MARK}],
         },
         {
             "role": "user",
@@ -249,10 +250,9 @@ def test_the_same_prompt_makes_the_same_bytes_and_is_not_changed(wire):
 
 
 def log():
-    call = {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}}
     lines = [
         {"type": "user", "content": "one"},
-        {"type": "assistant", "content": [SIGNED, {"type": "text", "text": "I look."}, call]},
+        {"type": "assistant", "content": [SIGNED, {"type": "text", "text": "I look."}, CALL]},
         {"type": "tool_result", "tool_use_id": "t1", "content": "A"},
         {"type": "assistant", "content": [{"type": "text", "text": "It says A."}]},
         {"type": "user", "content": [{"type": "text", "text": "two"}, PIXEL]},
@@ -312,6 +312,7 @@ def test_too_large_is_overflow_with_the_reported_sizes(wire, status, code, text,
     error = run(failure(provider(wire), said()))
     assert type(error) is ContextOverflow
     assert isinstance(error.__cause__, anthropic.APIStatusError)
+    assert "HTTP 200" not in str(error), "an error within a stream has no status of its own"
     if window:
         assert (error.tokens, error.window) == (tokens, window)
 

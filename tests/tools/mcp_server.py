@@ -6,6 +6,7 @@ import sys
 import time
 
 import anyio
+from mcp import MCPError
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import AudioContent, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
@@ -30,6 +31,11 @@ def pid() -> str:
 @server.tool()
 def fail() -> str:
     raise ToolError("the machine is out of paper")
+
+
+@server.tool()
+def refuse() -> str:
+    raise MCPError(code=-32050, message="not on a Sunday")
 
 
 @server.tool()

@@ -1,5 +1,6 @@
 """Functions as tools: what the model is told of them, and what reaches them."""
 
+import base64
 import dataclasses
 import enum
 import functools
@@ -284,6 +285,20 @@ def test_a_pictures_kind_is_what_its_bytes_say():
     source = {"type": "base64", "media_type": "image/tiff", "data": PNG}
     result = run([tool(lambda: [{"type": "image", "source": source}], name="draw")], "draw")
     assert result.content == [PICTURE]
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a", "image/gif"),
+        (b"RIFF\0\0\0\0WEBP", "image/webp"),
+    ],
+)
+def test_the_other_kinds_of_pictures_are_known_too(head, kind):
+    source = {"type": "base64", "data": base64.b64encode(head + b"\0" * 20).decode()}
+    result = run([tool(lambda: [{"type": "image", "source": source}], name="draw")], "draw")
+    assert result.content[0]["source"]["media_type"] == kind
 
 
 class Custom:

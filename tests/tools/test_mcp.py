@@ -73,6 +73,8 @@ def test_a_failing_tool_and_a_bad_input_are_error_results_and_the_server_stays()
             failed = await use("fail")
             assert failed.is_error
             assert "out of paper" in failed.content
+            refused = await use("refuse")
+            assert (refused.content, refused.is_error) == ("not on a Sunday", True)
             bad = await use("add", a="x")
             assert bad.is_error
             assert (await use("pid")).content == before

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 from ..core import context as contexts, prices, turns
 from ..core.context import Split
-from ..core.entries import MESSAGES, Assistant, Transcript, User, text_of, user_content
-from ..core.entries import Received
+from ..core.entries import MESSAGES, Assistant, Received, Transcript, User, text_of, user_content
 from ..core.events import UsageReport, of_usage
+from ..core.session import on_path
 from ..errors import UsageError
 from .escaping import inline
 from .messages import Words
-from .spoken import lines_of, live_messages, turn_starts
+from .spoken import lines_of, path_of, turn_starts
 from .status import cached_share, split_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BAR_CELLS = 30
 FEW_MESSAGES = 4
-"""Not worth a summary."""
+"""A part of so few is nothing; other ways to keep messages say for themselves whether anything is left to fold."""
 
 
 async def context(chat: "Chat", front: "Front", rest: str) -> None:
@@ -41,8 +41,8 @@ def context_lines(split: Split, turns_left: int | None, words: Words) -> list[st
 
 
 async def compact(chat: "Chat", front: "Front", rest: str) -> None:
-    before, _, _ = await split_of(chat.t, chat.row)
-    if before.messages <= FEW_MESSAGES:
+    before, _, limits = await split_of(chat.t, chat.row)
+    if limits.keep.kind == "fraction" and before.messages <= FEW_MESSAGES:
         front.show(chat.words("too_few"), "bad")
         return
     front.show(chat.words("compacting"), "quiet")
@@ -98,11 +98,12 @@ async def rewind(chat: "Chat", front: "Front", rest: str) -> None:
 
 def place_before(entries: Transcript, count: int) -> tuple[int, int] | None:
     """(where the turn began that many turns ago, the entry to go back to); None if there are fewer."""
-    starts = turn_starts(live_messages(entries))
+    path = path_of(entries)
+    starts = turn_starts([entry for entry in entries if isinstance(entry, MESSAGES) and on_path(entry.seq, path)])
     if not 1 <= count <= len(starts):
         return None
     start = starts[-count]
-    return start, max((seq for seq in turns.ends(entries) if seq < start), default=1)
+    return start, max((seq for seq in turns.ends(entries) if seq < start and on_path(seq, path)), default=1)
 
 
 def _words_at(entries: Transcript, seq: int) -> str:

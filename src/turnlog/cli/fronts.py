@@ -1,10 +1,13 @@
 """What a chat needs of its surroundings, whether they are a terminal or a pipe."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ..core.events import Event
 from .telling import Tone
+
+if TYPE_CHECKING:
+    from .repl import Chat
 
 Steer: TypeAlias = Callable[[str], Awaitable[None]]
 """What becomes of a line that is typed while a turn runs."""
@@ -12,6 +15,10 @@ Stop: TypeAlias = Callable[[], object]
 
 
 class Front(Protocol):
+    def attend(self, chat: "Chat") -> None:
+        """This is the chat whose status and sessions are shown and completed from now on."""
+        ...
+
     def show(self, text: str, tone: Tone = "plain") -> None:
         """A line, or several, that stay. Made harmless here, whoever wrote it."""
         ...

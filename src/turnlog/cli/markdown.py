@@ -24,7 +24,7 @@ class Reply:
     """One answer under way."""
 
     def __init__(self, columns: int) -> None:
-        self.columns = columns
+        self._columns = columns
         self._text = ""
         self._printed = 0
         """Lines of the block under way that are in the scrollback already."""
@@ -71,8 +71,14 @@ class Reply:
 
     def _lines(self, text: str) -> list[str]:
         if self._rendered[0] != text:
-            self._rendered = (text, render(text, self.columns))
+            self._rendered = (text, render(text, self._columns))
         return self._rendered[1]
+
+    def resize(self, columns: int) -> None:
+        """From the next block on: what is printed of this one stays as it is."""
+        if not self._printed and columns != self._columns:
+            self._columns = columns
+            self._rendered = ("", [])
 
 
 def split_blocks(text: str) -> tuple[list[str], str]:

@@ -15,6 +15,9 @@ from .options import Flags
 if TYPE_CHECKING:
     from ..library import Turnlog
 
+QUIT_WORDS = ("quit", "exit")
+"""What ends a chat without a slash, in any case."""
+
 
 class Choice(Struct, frozen=True, kw_only=True):
     """What the command line says about it."""

@@ -13,8 +13,9 @@ from ..core.events import Event, Queued, UsageReport
 from ..core.session import Session
 from ..errors import Busy, TurnlogError
 from . import commands
+from .interrupts import stoppable
 from .messages import Words
-from .opening import Found, again
+from .opening import QUIT_WORDS, Found, again
 from .options import Flags
 from .status import Gauge
 from .telling import notes_of_error
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from ..library import Turnlog
     from ..queue import Ticket
     from .fronts import Front, Steer
-
-QUIT_WORDS = ("quit", "exit")
 
 
 class Chat:
@@ -94,7 +93,7 @@ class Chat:
             if line.strip().lower() in QUIT_WORDS:
                 self.over = True
             elif line.startswith("/"):
-                await commands.run(self, front, line)
+                await stoppable(commands.run(self, front, line))
             elif line.strip():
                 await self._turn(line, front)
         except TurnlogError as error:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from ..core.entries import (
-    MESSAGES,
     Assistant,
     Compaction,
     Entry,
@@ -18,7 +17,7 @@ from ..core.entries import (
     tool_uses,
     user_content,
 )
-from ..core.session import live_path, mark_of, on_path
+from ..core.session import Interval, live_path, mark_of
 from .escaping import escape, inline
 from .telling import SHOWN_CHARS
 
@@ -70,11 +69,10 @@ def _cut(text: str) -> str:
     return escape(shown).replace("\n", "\n       ")
 
 
-def live_messages(entries: Transcript) -> list[Entry]:
-    """Messages that a rewind has not put aside."""
+def path_of(entries: Transcript) -> list[Interval]:
+    """What a rewind has not put aside."""
     marks = [mark for mark in map(mark_of, entries) if mark]
-    path = live_path(marks, entries[-1].seq) if entries else []
-    return [entry for entry in entries if isinstance(entry, MESSAGES) and on_path(entry.seq, path)]
+    return live_path(marks, entries[-1].seq) if entries else []
 
 
 def turn_starts(messages: Sequence[Entry]) -> list[int]:

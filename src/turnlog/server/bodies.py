@@ -35,7 +35,7 @@ class Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     """A misspelt field is an error: it must not be silently without effect."""
 
 
-class ChatBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class ChatBody(Strict):
     """A message. Without sessionId and key a new session is begun."""
 
     message: Annotated[str, Meta(pattern=r"\S", extra_json_schema={"maxLength": TEXT_MAX_BYTES})]
@@ -50,30 +50,30 @@ class ChatBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True, re
     recall: bool = False
 
 
-class StopBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class StopBody(Strict):
     session_id: SID
 
 
-class TitleBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TitleBody(Strict):
     title: Annotated[str, Meta(pattern=r"\S", max_length=10_000)]
     """Cut to 60 characters."""
 
 
-class CompactBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class CompactBody(Strict):
     focus: Annotated[str, Meta(max_length=2_000)] | None = None
     dry_run: bool = False
 
 
-class ForkBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ForkBody(Strict):
     at: Annotated[int, Meta(ge=1)] | None = None
     label: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
 
 
-class RewindBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RewindBody(Strict):
     to: Annotated[int, Meta(ge=1)]
 
 
-class SignInBody(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SignInBody(Strict):
     """The code of a sign-in link, or a token."""
 
     code: Annotated[str, Meta(max_length=200)] | None = None

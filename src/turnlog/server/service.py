@@ -1,8 +1,10 @@
 """What all routes share: the library, who may ask, the turns that can be rejoined, and whether the server is closing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 from litestar import Request
 from structlog.typing import FilteringBoundLogger
@@ -15,6 +17,7 @@ from ..core.session import Session
 from ..errors import NotFound, TurnlogError
 from ..library import Turnlog
 from ..live import Live
+from ..queue import Ticket
 from ..sessions import Sessions
 from .auth import Token, Tokens
 from .metrics import Metrics
@@ -23,6 +26,10 @@ from .rejoining import Rejoining
 from .sse import EventStream
 from .turns import Turns
 
+READY = "ready"
+"""The ledger's space for the write that proves that the store can be written."""
+READY_FOR_S = 2.0
+"""How long a proof holds: asking often must not wear out the disk."""
 WHO = "turnlog.token"
 """Where in a request's scope the front door leaves the token that it found."""
 Asked = Request[Any, Any, Any]
@@ -39,8 +46,8 @@ class Service:
         self.rejoining = Rejoining(turnlog.store, turnlog.queue, self.turns)
         self.streams: set[EventStream] = set()
         self.closing = False
-        self.doors: dict[str, asyncio.Lock] = {}
-        """One a key: new sessions at one key are made one after another, so that they need not race."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._proved_at = -READY_FOR_S
         self._companions: set[asyncio.Task[None]] = set()
         turnlog.queue.on_turn(self._accompany)
 
@@ -85,8 +92,42 @@ class Service:
                 headers={"Retry-After": "2"},
             )
 
+    async def prove_writable(self) -> None:
+        """A real write, durable as any append; StoreUnavailable if it cannot be done."""
+        if time.monotonic() - self._proved_at >= READY_FOR_S:
+            ledger = self.turnlog.store.ledger
+            old = await ledger.get(READY, READY)
+            await ledger.cas(READY, READY, old, {"at": time.time_ns()})
+            self._proved_at = time.monotonic()
+
+    def lock(self, what: str) -> asyncio.Lock:
+        """One a key, for making sessions there one after another; one a session, for its lines in the convlog."""
+        return self._locks.setdefault(what, asyncio.Lock())
+
+    async def taking_in(self, row: Session, said: str, sender: str, taken: Awaitable[Ticket]) -> Ticket:
+        """Takes a message in. It is written down too, before its answer can be, while the turn runs."""
+        lock = self.lock(row.id)
+        await lock.acquire()
+        try:
+            ticket = await taken
+        except BaseException:
+            lock.release()
+            raise
+        self._beside(self._note_first(lock, row, said if ticket.stored.result() else "", sender))
+        return ticket
+
+    async def _note_first(self, lock: asyncio.Lock, row: Session, said: str, sender: str) -> None:
+        try:
+            if said:
+                await self.note(row, "user", said, sender=sender)
+        finally:
+            lock.release()
+
     def _accompany(self, live: Live) -> None:
-        task = asyncio.create_task(self._watch_turn(live), name=f"companion of {live.session_id}")
+        self._beside(self._watch_turn(live))
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._companions.add(task)
         task.add_done_callback(self._companions.discard)
 
@@ -98,22 +139,24 @@ class Service:
             outcome(live.events[-1])
         self.turns.end(live)
         self.log.info("turn", session=live.session_id, turn=live.seq, outcome=_outcome(live))
-        try:
-            row = await self.turnlog.store.describe(live.session_id)
+        async with self.lock(live.session_id):
+            try:
+                row = await self.turnlog.store.describe(live.session_id)
+            except NotFound:
+                return
             if row.channel == "web" and (said := spoken(live)):
                 await self.note(row, "assistant", said, sender=row.agent)
-        except NotFound:
-            return
-        except TurnlogError as error:
-            self.log.error("convlog", session=live.session_id, error=str(error))
 
     async def note(self, row: Session, role: str, content: str, *, sender: str) -> None:
-        """One line of the page's convlog."""
+        """One line of the page's convlog. That it cannot be written stops no conversation."""
         channel = channel_of(keys.parse(row.key))
         record = Record(
             ts=record_ts(), role=role, content=content, channel_id=channel, channel_type=row.channel, sender=sender
         )
-        await self.convlog.write(row.agent, channel, record)
+        try:
+            await self.convlog.write(row.agent, channel, record)
+        except TurnlogError as error:
+            self.log.error("convlog", session=row.id, error=str(error))
 
     async def close(self) -> None:
         """After the queue: every turn has told its end by now."""

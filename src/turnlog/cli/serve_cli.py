@@ -1,0 +1,181 @@
+"""`turnlog serve` and `turnlog token`."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import UsageError
+from .options import common, flags_now
+from .output import columns_of_screen, table, write, write_json
+
+if TYPE_CHECKING:
+    from ..server.auth import Token, Tokens
+
+DAY_MS = 24 * 3600 * 1000
+_UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": DAY_MS, "w": 7 * DAY_MS}
+
+
+def register(cli: click.Group, sessions: click.Group | None = None) -> None:
+    cli.add_command(serve)
+    cli.add_command(token)
+
+
+@click.command()
+@click.option("--host", metavar="HOST", help="The address to listen on [127.0.0.1].")
+@click.option("--port", metavar="PORT", type=int, help="The port to listen on [8600]; 0 takes a free one.")
+@common
+def serve(host: str | None, port: int | None) -> None:
+    """Serve the page and the HTTP interface.
+
+    \b
+    turnlog serve                     on http://127.0.0.1:8600; the first start prints a sign-in link
+    turnlog serve --port 9000
+    turnlog serve --host 0.0.0.0      behind a proxy that speaks https; see docs/operations.md
+    """
+    try:
+        from ..server.serving import serve as serve_now
+    except ImportError as error:
+        raise UsageError(f"the server is not installed ({error})", hint="Install turnlog[server].") from error
+    asyncio.run(serve_now(home=flags_now().home, tell=_tell, server_host=host, server_port=port, **_given()))
+
+
+@click.group()
+@common
+def token() -> None:
+    """Make, list and revoke tokens for the HTTP interface.
+
+    \b
+    turnlog token create ann --scope chat
+    turnlog token create grafana --scope read --agent main --expires 30d
+    """
+
+
+@token.command()
+@click.argument("name")
+@click.option("--scope", "scopes", multiple=True, required=True, metavar="S", help="chat, read or admin; repeatable.")
+@click.option("--agent", "agents", multiple=True, metavar="A", help="Only for this agent; repeatable.")
+@click.option("--expires", metavar="WHEN", help="30d, 12h, or a time such as 2030-01-31.")
+@click.option("--home", callback=lambda c, p, v: _root_flag(c, p, v), expose_value=False, metavar="DIR")
+@click.option("--store", callback=lambda c, p, v: _root_flag(c, p, v), expose_value=False, metavar="URL")
+@click.option("--json", callback=lambda c, p, v: _root_flag(c, p, v), expose_value=False, is_flag=True)
+def create(name: str, scopes: tuple[str, ...], agents: tuple[str, ...], expires: str | None) -> None:
+    """Make a token. It is shown now and never again.
+
+    \b
+    turnlog token create ann --scope chat --expires 30d
+    """
+    until = parse_expiry(expires, datetime.now(UTC)) if expires else None
+
+    async def work() -> tuple["Token", str]:
+        async with _tokens() as tokens:
+            return await tokens.create(name, scopes, agents=agents or None, expires_at=until)
+
+    made, text = asyncio.run(work())
+    if flags_now().json:
+        write_json({"id": made.id, "token": text, "scopes": list(made.scopes)})
+    else:
+        write(text)
+
+
+@token.command("list")
+@common
+def list_tokens() -> None:
+    """List tokens: their ids and what they may do.
+
+    \b
+    turnlog token list --json
+    """
+
+    async def work() -> list["Token"]:
+        async with _tokens() as tokens:
+            return await tokens.list()
+
+    rows = [_row(made) for made in asyncio.run(work())]
+    if flags_now().json:
+        write_json({"tokens": rows})
+        return
+    for line in table([_cells(row) for row in rows], columns_of_screen()) if rows else []:
+        write(line)
+
+
+@token.command()
+@click.argument("id_", metavar="ID")
+@common
+def revoke(id_: str) -> None:
+    """Make a token worthless, at once.
+
+    \b
+    turnlog token revoke 3f9a12bc77de
+    """
+
+    async def work() -> "Token":
+        async with _tokens() as tokens:
+            return await tokens.revoke(id_)
+
+    made = asyncio.run(work())
+    if flags_now().json:
+        write_json({"id": made.id, "revoked": True})
+    else:
+        write(f"revoked {made.id} ({made.name})")
+
+
+@asynccontextmanager
+async def _tokens() -> AsyncGenerator["Tokens"]:
+    from ..server.auth import Tokens
+    from ..settings import load
+    from ..stores import open_store
+
+    flags = flags_now()
+    settings = load(home=flags.home, flags={"store.url": flags.store, "session.preset": flags.preset})
+    async with open_store(settings.store_url(), durability=settings.store.durability) as store:
+        yield Tokens(store.ledger)
+
+
+def parse_expiry(text: str, now: datetime) -> int:
+    """Unix ms: a span from now, or a moment."""
+    if span := re.fullmatch(r"(\d{1,6})([mhdw])", text):
+        return round(now.timestamp() * 1000) + int(span[1]) * _UNITS_MS[span[2]]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{text[:40]!r} is not a time", hint="Write 30d, 12h or 2030-01-31.") from error
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _given() -> dict[str, Any]:
+    flags = flags_now()
+    return {"store_url": flags.store, "model_name": flags.model, "session_preset": flags.preset}
+
+
+def _root_flag(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """As `common` does; but here --agent means another thing."""
+    if value:
+        ctx.find_root().ensure_object(dict)[param.name] = value
+
+
+def _row(made: "Token") -> dict[str, Any]:
+    return {
+        "id": made.id,
+        "name": made.name,
+        "scopes": list(made.scopes),
+        "agents": None if made.agents is None else list(made.agents),
+        "createdAt": made.created_at,
+        "expiresAt": made.expires_at,
+        "revokedAt": made.revoked_at,
+    }
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    until = datetime.fromtimestamp(row["expiresAt"] / 1000, UTC).strftime("%Y-%m-%d") if row["expiresAt"] else "-"
+    state = "revoked" if row["revokedAt"] else f"until {until}"
+    return row["id"], row["name"], ",".join(row["scopes"]), ",".join(row["agents"] or ["*"]), state
+
+
+def _tell(text: str) -> None:
+    write(text)
+    click.get_text_stream("stdout").flush()

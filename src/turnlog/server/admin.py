@@ -1,0 +1,129 @@
+"""For administrators: what was said on each channel. And signing in and out of the page."""
+
+from typing import Annotated
+
+from litestar import Controller, Response, delete, get, post
+from litestar.datastructures import Cookie
+from litestar.params import Parameter
+
+from ..convlog import Filter
+from ..core.principals import Principal
+from .auth import COOKIE, COOKIE_TTL_S
+from .bodies import AgentId, ConversationList, MessageList, SignInBody
+from .problems import Refusal
+from .service import Asked, Service, service_of, who_asks
+from .sessions_api import Cursor, Limit
+
+Piece = Annotated[str | None, Parameter(max_length=1_000)]
+ChannelType = Annotated[str | None, Parameter(query="channelType", max_length=200)]
+SomeAgent = Annotated[
+    str | None, Parameter(query="agentId", pattern="^[a-z0-9][a-z0-9_-]{0,63}$", description="Of this agent only.")
+]
+ChannelId = Annotated[str, Parameter(min_length=1, max_length=1_000, description="A conversation.")]
+
+
+class Conversations(Controller):
+    path = "/api"
+    tags = ("convlog",)
+
+    @get("/conversations", operation_id="conversations", summary="Conversations on all channels, newest first")
+    async def everywhere(
+        self,
+        request: Asked,
+        agent: SomeAgent = None,
+        channel_type: ChannelType = None,
+        sender: Piece = None,
+        q: Piece = None,
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> ConversationList:
+        service, who = service_of(request), who_asks(request, "admin")
+        if agent is not None:
+            service.check_agent(who, agent)
+        wanted = Filter(agents=_agents(who, agent), channel_type=channel_type, sender=sender, q=q or None)
+        return await _list(service, wanted, limit, cursor)
+
+    @get("/agents/{agent:str}/conversations", operation_id="agentConversations", summary="Those of one agent")
+    async def of_agent(
+        self,
+        request: Asked,
+        agent: AgentId,
+        channel_type: ChannelType = None,
+        sender: Piece = None,
+        q: Piece = None,
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> ConversationList:
+        service, who = service_of(request), who_asks(request, "admin")
+        service.check_agent(who, agent)
+        wanted = Filter(agents=frozenset({agent}), channel_type=channel_type, sender=sender, q=q or None)
+        return await _list(service, wanted, limit, cursor)
+
+    @get("/agents/{agent:str}/conversations/{channel:str}", operation_id="messages", summary="One conversation")
+    async def messages(
+        self,
+        request: Asked,
+        agent: AgentId,
+        channel: ChannelId,
+        sender: Piece = None,
+        q: Piece = None,
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> MessageList:
+        service, who = service_of(request), who_asks(request, "admin")
+        service.check_agent(who, agent)
+        wanted = Filter(sender=sender, q=q or None)
+        page = await service.convlog.messages(agent, channel, wanted, limit=limit, cursor=cursor)
+        return MessageList(page.items, page.next, page.total)
+
+
+async def _list(service: Service, wanted: Filter, limit: int, cursor: str | None) -> ConversationList:
+    page = await service.convlog.list(wanted, limit=limit, cursor=cursor)
+    return ConversationList(page.items, page.next, page.total)
+
+
+def _agents(who: Principal, agent: str | None) -> frozenset[str] | None:
+    return frozenset({agent}) if agent is not None else who.agents
+
+
+class SignIn(Controller):
+    path = "/api/signin"
+    tags = ("page",)
+
+    @post("/", status_code=204, operation_id="signIn", summary="A cookie for a one-time code or a token")
+    async def sign_in(self, request: Asked, data: SignInBody) -> Response[None]:
+        service = service_of(request)
+        cookie = await cookie_for(service, code=data.code, token=data.token)
+        if cookie is None:
+            raise Refusal("this code or token does not let anybody in", status=401, code="unauthorized", hint=_HINT)
+        return Response(None, status_code=204, cookies=[cookie_header(request, cookie)])
+
+    @delete("/", operation_id="signOut", summary="End the page's session")
+    async def sign_out(self, request: Asked) -> Response[None]:
+        if value := request.cookies.get(COOKIE):
+            await service_of(request).tokens.drop_cookie(value)
+        return Response(None, status_code=204, cookies=[cookie_header(request, "")])
+
+
+_HINT = "A link works once. Make a token with turnlog token create, or look into admin.token in the data directory."
+
+
+async def cookie_for(service: Service, *, code: str | None = None, token: str | None = None) -> str | None:
+    """The value of a new cookie; None where nobody is let in."""
+    if code:
+        return await service.tokens.redeem(code)
+    found = await service.tokens.of_bearer(token) if token else None
+    return await service.tokens.make_cookie(found) if found else None
+
+
+def cookie_header(request: Asked, value: str) -> Cookie:
+    """An empty value takes it away."""
+    return Cookie(
+        key=COOKIE,
+        value=value,
+        path="/",
+        max_age=int(COOKIE_TTL_S) if value else 0,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )

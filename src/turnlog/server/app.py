@@ -1,0 +1,68 @@
+"""The application: routes, errors as problems, and the front door before all of it."""
+
+from typing import Any
+
+from litestar import Litestar, Response, Router, get
+from litestar.datastructures import State
+from litestar.openapi.config import OpenAPIConfig
+from litestar.types import ASGIApp
+
+from .. import __version__
+from . import openapi, problems
+from .admin import Conversations, SignIn
+from .chat import Chat
+from .front import FrontDoor
+from .health import count, healthz, readyz
+from .pages import ROUTES
+from .service import Asked, Service, service_of
+from .sessions_api import SessionsApi
+
+
+def create_app(service: Service) -> ASGIApp:
+    """What a server runs. The service is opened and closed by whoever made it."""
+    settings = service.turnlog.settings.server
+    return FrontDoor(
+        create_router(service), service, hosts=(*settings.hosts, settings.host), rate=float(settings.rate)
+    )
+
+
+def create_router(service: Service | None) -> Litestar:
+    """Without a service: only to be described."""
+    return Litestar(
+        route_handlers=[
+            Router("/api/agents/{agent:str}", route_handlers=[Chat]),
+            Router("/api/agents/{agent:str}/sessions", route_handlers=[SessionsApi]),
+            Router("/api/sessions/{agent:str}", route_handlers=[SessionsApi]),
+            Conversations,
+            SignIn,
+            healthz,
+            readyz,
+            count,
+            description,
+            *ROUTES,
+        ],
+        state=State({"service": service}),
+        exception_handlers={Exception: answer_error},
+        openapi_config=OpenAPIConfig(
+            title="Turnlog", version=__version__, operation_id_creator=openapi.operation_id, path="/schema-unused"
+        ),
+        request_max_body_size=None,
+        logging_config=None,
+    )
+
+
+@get("/openapi.json", include_in_schema=False, sync_to_thread=False)
+def description(request: Asked) -> Response[dict[str, Any]]:
+    return Response(openapi.describe(request.app))
+
+
+def answer_error(request: Asked, error: Exception) -> Response[bytes]:
+    problem = problems.of(error)
+    if problem.status >= 500:
+        service_of(request).log.error("failed", path=request.url.path, exc_info=error)
+    return Response(
+        problems.encode(problem),
+        status_code=problem.status,
+        media_type=problems.MEDIA_TYPE,
+        headers=problems.headers_of(error),
+    )

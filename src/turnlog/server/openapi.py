@@ -1,0 +1,87 @@
+"""The OpenAPI description: generated from the routes, and completed with what all of them share."""
+
+from typing import Any
+
+from litestar import Litestar
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import Method
+from litestar.types.internal_types import PathParameterDefinition
+
+PROBLEMS = {
+    "400": "The request cannot be carried out as it is.",
+    "401": "No token, or one that is not known.",
+    "403": "The token does not allow this, or the request came from another site or for another host.",
+    "404": "There is no such thing, for this token.",
+    "409": "Somebody else was faster, a turn is running, or the Idempotency-Key was used for another request.",
+    "413": "The body, the message or the prompt is too large.",
+    "429": "Too many requests, or too many messages wait in this session. See Retry-After.",
+    "500": "The server failed.",
+    "502": "The model's provider failed.",
+    "503": "The store cannot be written, or the server is closing. See Retry-After.",
+}
+_TEXT: dict[str, Any] = {"schema": {"type": "string"}}
+_STREAMS = {"chat", "rejoin", "events"}
+_OPEN = {"healthz", "readyz", "signIn"}
+
+
+def operation_id(handler: HTTPRouteHandler, method: Method, path: list[str | PathParameterDefinition]) -> str:
+    """The handler's name; the second path of sessions gives its own."""
+    name = handler.handler_name
+    words = name.split("_")
+    short = words[0] + "".join(map(str.capitalize, words[1:]))
+    return f"{short}Session" if "agents" in path else f"{short}SessionToo"
+
+
+def describe(app: Litestar) -> dict[str, Any]:
+    found = app.openapi_schema.to_schema()
+    found.pop("servers", None)
+    found["info"]["description"] = "Sessions for LLM agents over HTTP. docs/http-api.md explains it."
+    parts = found.setdefault("components", {})
+    parts["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "cookie": {"type": "apiKey", "in": "cookie", "name": "turnlog"},
+    }
+    parts.setdefault("schemas", {})["Problem"] = _PROBLEM
+    parts["responses"] = {f"Problem{status}": _problem(text) for status, text in PROBLEMS.items()}
+    for methods in found["paths"].values():
+        for method, operation in methods.items():
+            _complete(method, operation)
+    return found
+
+
+def _complete(method: str, operation: dict[str, Any]) -> None:
+    name: str = operation["operationId"]
+    answers: dict[str, Any] = {status: it for status, it in operation["responses"].items() if status < "400"}
+    if name.startswith(tuple(_STREAMS)) and name.removesuffix("SessionToo").removesuffix("Session") in _STREAMS:
+        answers = {"200": {"description": "Server-sent events.", "content": {"text/event-stream": _TEXT}}}
+    if name == "metrics":
+        answers = {"200": {"description": "The counts.", "content": {"text/plain": _TEXT}}}
+    operation["responses"] = {**answers, **{s: {"$ref": f"#/components/responses/Problem{s}"} for s in PROBLEMS}}
+    operation["security"] = [] if name in _OPEN else [{"bearer": []}, {"cookie": []}]
+    for parameter in operation.get("parameters", []):
+        for noise in ("deprecated", "allowEmptyValue", "allowReserved"):
+            parameter.pop(noise, None)
+    operation.pop("deprecated", None)
+    if method == "post" and name not in ("signIn",):
+        operation.setdefault("parameters", []).append(_IDEMPOTENCY)
+
+
+def _problem(text: str) -> dict[str, Any]:
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {"description": text, "content": content}
+
+
+_IDEMPOTENCY: dict[str, Any] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "The same key and body give the first answer; another body is a conflict.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+}
+_WORDS = ("type", "title", "detail", "code", "hint", "error")
+_PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "description": "RFC 9457. `error` repeats `detail`.",
+    "required": [*_WORDS, "status"],
+    "properties": {**{word: {"type": "string"} for word in _WORDS}, "status": {"type": "integer"}},
+}
