@@ -303,6 +303,8 @@ class Queue:
             await self._run(line, journal, Job())
         line.rerun = False
         while True:
+            if journal.reshaped:
+                journal = await self._runner.take(session_id, lease)  # what is folded need not be kept in mind
             if ticket := line.fresh:
                 line.fresh = None
                 await self._run(line, journal, _fresh(ticket), ticket)

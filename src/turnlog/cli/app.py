@@ -10,7 +10,6 @@ import click
 
 from .. import __version__
 from ..errors import TurnlogError
-from . import chat_cli, history_cli, sessions_cli, settings_cli
 from .failing import TURN_FAILED, USAGE, exit_code, tell, tell_error
 from .messages import words_here
 from .options import common
@@ -44,25 +43,33 @@ def cli() -> None:
     """
 
 
-for _command in (
-    chat_cli.chat,
-    sessions_cli.sessions,
-    sessions_cli.copy,
-    history_cli.prompt,
-    history_cli.explain,
-    history_cli.compact,
-    history_cli.undo_compact,
-    history_cli.expand,
-    settings_cli.config,
-    settings_cli.completion,
-):
-    cli.add_command(_command)
+COMMANDS = {
+    "chat": "chat_cli",
+    "sessions": "sessions_cli",
+    "copy": "sessions_cli",
+    "prompt": "history_cli",
+    "explain": "history_cli",
+    "compact": "history_cli",
+    "undo-compact": "history_cli",
+    "expand": "history_cli",
+    "config": "settings_cli",
+    "completion": "settings_cli",
+}
+"""Command → its module. Only what a line names is imported, so that the chat is there at once."""
 
 
-def extend() -> None:
-    for library, module in EXTENSIONS.items():
-        if find_spec(library) and find_spec(f"turnlog.cli.{module}"):
-            import_module(f"turnlog.cli.{module}").register(cli, sessions_cli.sessions)
+def hang_up(args: Sequence[str] = ()) -> click.Group:
+    """The group with the commands that these words name; with all of them, if they name none but others."""
+    named = [name for name in COMMANDS if name in args and name != "sessions"]
+    for name in named or COMMANDS:
+        module = import_module(f"turnlog.cli.{COMMANDS[name]}")
+        cli.add_command(getattr(module, name.replace("-", "_")))
+    if not named:
+        sessions = cli.commands["sessions"]
+        for library, module in EXTENSIONS.items():
+            if find_spec(library) and find_spec(f"turnlog.cli.{module}"):
+                import_module(f"turnlog.cli.{module}").register(cli, sessions)
+    return cli
 
 
 def run(args: Sequence[str]) -> int:
@@ -70,8 +77,7 @@ def run(args: Sequence[str]) -> int:
     words = words_here()
     as_json = "--json" in args
     try:
-        extend()
-        code = cli.main(list(args), prog_name="turnlog", standalone_mode=False)
+        code = hang_up(args).main(list(args), prog_name="turnlog", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:

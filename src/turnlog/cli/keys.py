@@ -100,10 +100,7 @@ def bindings(
 
     @keys.add("c-c", filter=typing, eager=True)
     def _(event: KeyPressEvent) -> None:
-        if event.current_buffer.text:
-            event.current_buffer.reset()
-        else:
-            interrupt(event)
+        interrupt(event)
 
     return keys
 

@@ -10,8 +10,8 @@ from io import StringIO
 
 from .escaping import escape
 
-LIVE_LINES = 6
-"""Unsettled lines shown below the scrollback: few enough to fit any screen."""
+LIVE_LINES = 12
+"""Unsettled lines shown below the scrollback, at most: few enough to fit any screen."""
 GUTTER = "  "
 """Before each line of an answer. The prompt stands at the edge, so no answer can draw one."""
 WIDTH_MAX = 100
@@ -41,8 +41,8 @@ class Reply:
         for block in blocks:
             lines += self._close(block)
         pending = self._lines(self._text)
-        if len(pending) - self._printed > 2 * LIVE_LINES and not self._text.lstrip().startswith("|"):
-            end = len(pending) - LIVE_LINES
+        if len(pending) - self._printed > LIVE_LINES and not self._text.lstrip().startswith("|"):
+            end = len(pending) - LIVE_LINES // 2
             lines += self._open(pending[self._printed : end])
             self._printed = end
         return lines
@@ -113,7 +113,8 @@ def render(text: str, columns: int) -> list[str]:
 
     room = max(10, min(columns - len(GUTTER) - 1, WIDTH_MAX))
     console = Console(file=StringIO(), width=room, force_terminal=True, legacy_windows=False)
-    source = Markdown(escape(text), hyperlinks=False, code_theme="ansi_dark")
+    words = f"#{text}" if text.startswith("# ") else text  # rich centres the first level, which suits no answer
+    source = Markdown(escape(words), hyperlinks=False, code_theme="ansi_dark")
     lines: list[str] = []
     for segments in console.render_lines(source, pad=False, new_lines=False):
         with console.capture() as captured:

@@ -11,12 +11,12 @@ LANGUAGES = ("en", "zh")
 
 CATALOGUE: dict[str, tuple[str, str]] = {
     "offline": (
-        "No model is set up: the built-in offline model answers. It needs nothing and understands nothing.",
-        "尚未设置模型：由内置离线模型回答。它不需要任何条件，也不理解内容。",
+        "No model is set up, so the built-in offline model answers: it understands nothing.",
+        "尚未设置模型，由内置离线模型回答：它并不理解内容。",
     ),
     "connect": (
-        "For a real one: export ANTHROPIC_API_KEY or OPENAI_API_KEY, or turnlog chat --model PROVIDER:NAME.",
-        "使用真实模型：设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，或 turnlog chat --model PROVIDER:NAME。",
+        "For a real one set ANTHROPIC_API_KEY or OPENAI_API_KEY, or give --model PROVIDER:NAME.",
+        "使用真实模型：设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，或 --model PROVIDER:NAME。",
     ),
     "keys": (
         "Enter sends, Alt-Enter or Ctrl-J is a new line, Ctrl-C stops a turn, /help shows the commands.",
@@ -32,8 +32,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     "ambiguous_command": ("/{name} could be {matches}.", "/{name} 可能是 {matches}。"),
     "usage": ("Usage: {usage}", "用法：{usage}"),
-    "created": ("Created session: {id}", "Created session: {id}"),
-    "created_named": ("Created session: {id} ({label})", "Created session: {id} ({label})"),
     "switched": ("Switched to session: {name}  {n} messages", "已切换到会话：{name}  {n} 条消息"),
     "not_found": ("Session not found: {name}", "找不到会话：{name}"),
     "ambiguous": ("Ambiguous: {name} fits {n} sessions:", "不唯一：{name} 符合 {n} 个会话："),
@@ -115,7 +113,7 @@ class Words:
         self.language = language
         self._place = LANGUAGES.index(language)
 
-    def __call__(self, name: str, **fields: Any) -> str:
+    def __call__(self, name: str, /, **fields: Any) -> str:
         return CATALOGUE[name][self._place].format(**fields)
 
     def choose(self, english: str, chinese: str) -> str:

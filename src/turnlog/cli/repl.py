@@ -50,7 +50,8 @@ class Chat:
     def greet(self, front: "Front") -> None:
         row = self.row
         if self.created:
-            front.show(self.words("created", id=row.id))
+            named = f" ({row.label})" if row.label else ""
+            front.show(f"Created session: {row.id}{named}")
         else:
             label = f" ({row.label or row.title})" if row.label or row.title else ""
             front.show(f"Resumed session: {row.id}{label}  {row.message_count} messages")
@@ -152,6 +153,8 @@ class Chat:
             async with self.t.store.lease(self.row.id, wait_s=0):
                 return self.words("queued_here")
         except Busy as busy:
+            if busy.holder.startswith(f"process {os.getpid()} "):
+                return self.words("queued_here")  # ours, and about to be done with the turn before
             return self.words("queued", who=busy.holder or "another process")
 
     async def _answer_waiting(self, front: "Front") -> None:

@@ -26,7 +26,7 @@ SAID = 20
 async def new(chat: "Chat", front: "Front", rest: str) -> None:
     chat.row = await make(chat.t, keys.parse(chat.row.key), rest or None)
     row = chat.row
-    told = chat.words("created_named", id=row.id, label=row.label) if row.label else chat.words("created", id=row.id)
+    told = f"Created session: {row.id}" + (f" ({row.label})" if row.label else "")
     if chat.t.settings.session.new_makes == "key":
         told += f"  {keys.format(keys.parse(row.key), 'triple')}"
     front.show(told)

@@ -79,7 +79,7 @@ def _short(count: int) -> str:
 async def limits_of(t: "Turnlog", row: Session) -> "tuple[Agent, Limits]":
     """The numbers that the next turn of this session goes by."""
     agent = await t._agent(row.agent)
-    return agent, agent.scaled(t._runner.scale(agent))
+    return agent, agent.scaled(await t._runner.calibration.of(agent.provider.model))
 
 
 async def split_of(t: "Turnlog", row: Session) -> tuple[Split, Transcript, Limits]:

@@ -49,10 +49,13 @@ class TerminalFront:
     def __init__(self, words: Words) -> None:
         self._words = words
         self._pastes = Pastes(words)
-        self._output = _output()
+        self._output = make_output()
         self._chat: Chat | None = None
         self._asking: PromptSession[str] | None = None
+        self._steering: PromptSession[str] | None = None
         self._turn: Running | None = None
+        self._steer: Steer | None = None
+        self._stop: Stop | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._typed = ""
         """What was typed during a turn and not sent: the next prompt begins with it."""
@@ -69,6 +72,7 @@ class TerminalFront:
     async def _settle_in(self, chat: "Chat") -> None:
         """What the first answer needs, got ready while the person reads and types."""
         await asyncio.sleep(FRAME_S)
+        self._steering = self._steering or self._make_steering()
         await chat.refresh()
         if self._asking:
             self._asking.app.invalidate()
@@ -116,7 +120,7 @@ class TerminalFront:
                 self._pastes,
                 rhythm,
                 send=lambda event: event.current_buffer.validate_and_handle(),
-                interrupt=lambda event: event.app.exit(exception=KeyboardInterrupt()),
+                interrupt=_clear_or_leave,
             ),
         )
         session.default_buffer.on_text_changed += rhythm.beat
@@ -140,7 +144,8 @@ class TerminalFront:
 
     async def follow(self, events: AsyncIterator[Event], *, steer: Steer, stop: Stop) -> Event:
         self._turn = running = Running(self._words, self.columns)
-        session = self._make_steering(running, steer, stop)
+        self._steer, self._stop = steer, stop
+        session = self._steering = self._steering or self._make_steering()
         typing = asyncio.create_task(session.prompt_async(default=self._typed))
         try:
             return await self._draw(events, running, session)
@@ -149,7 +154,7 @@ class TerminalFront:
             await _leave(session, typing)
             self._typed = session.default_buffer.text
             running.finish()
-            self._write(running.take_lines())
+            self._write([*running.take_lines(), ""])
 
     async def _draw(self, events: AsyncIterator[Event], running: Running, session: "PromptSession[str]") -> Event:
         end: Event = Done(session_id="", token_estimate=0)
@@ -174,31 +179,40 @@ class TerminalFront:
         else:
             self._write(lines)
 
-    def _make_steering(self, running: Running, steer: Steer, stop: Stop) -> "PromptSession[str]":
-        def send(event: KeyPressEvent) -> None:
-            text = event.current_buffer.text
-            event.current_buffer.reset(append_to_history=False)
-            if text.strip():
-                running.add(painted(f"› {text}", "quiet"))
-                self._start(_quietly(steer, self._pastes.unfold(text)))
-
-        def interrupt(event: KeyPressEvent) -> None:
-            if not stop():
-                self._attended().over = True
-
+    def _make_steering(self) -> "PromptSession[str]":
         rhythm = Rhythm()
         session: PromptSession[str] = PromptSession(
-            lambda: ANSI(running.live()),
+            lambda: ANSI(self._turn.live() if self._turn else ""),
             output=self._output,
             style=STYLE,
             multiline=True,
             erase_when_done=True,
             refresh_interval=2 * FRAME_S,
             bottom_toolbar=self._status,
-            key_bindings=bindings(self._pastes, rhythm, send=send, interrupt=interrupt),
+            key_bindings=bindings(self._pastes, rhythm, send=self._send_along, interrupt=self._interrupt),
         )
         session.default_buffer.on_text_changed += rhythm.beat
         return session
+
+    def _send_along(self, event: KeyPressEvent) -> None:
+        """Enter, while a turn runs."""
+        text = event.current_buffer.text
+        event.current_buffer.reset()
+        if text.strip() and self._turn and self._steer:
+            self._turn.add(painted(f"› {text}", "quiet"))
+            self._start(_quietly(self._steer, self._pastes.unfold(text)))
+
+    def _interrupt(self, event: KeyPressEvent) -> None:
+        """Ctrl-C, while a turn runs: stops it; once more, before it has stopped, leaves."""
+        if self._stop and not self._stop():
+            self._attended().over = True
+
+
+def _clear_or_leave(event: KeyPressEvent) -> None:
+    if event.current_buffer.text:
+        event.current_buffer.reset()
+    else:
+        event.app.exit(exception=KeyboardInterrupt())
 
 
 async def _quietly(steer: Steer, text: str) -> None:
@@ -224,7 +238,7 @@ def warm_up() -> None:
     render("*ready*", 80)
 
 
-def _output() -> Vt100_Output:
+def make_output() -> Vt100_Output:
     """Asks the terminal nothing: where it has no answer (a recorder, an expect script) we would wait for one.
 
     Prompt toolkit hides the status line until it knows how many rows are left below the cursor; that there is one is

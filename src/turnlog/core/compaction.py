@@ -227,10 +227,16 @@ def sizer(view: View, estimator: str = "calibrated", scale: tokens.Scale = token
 
 
 def due(
-    transcript: Transcript, triggers: Sequence[Trigger], *, tokens_now: int, window: int, size: Size | None = None
+    transcript: Transcript,
+    triggers: Sequence[Trigger],
+    *,
+    tokens_now: int,
+    window: int,
+    size: Size | None = None,
+    view: View | None = None,
 ) -> Trigger | None:
     """The first automatic trigger that holds, unless one of the rules against endless loops forbids it."""
-    view = survey(transcript)
+    view = view or survey(transcript)
     reached = next((trigger for trigger in triggers if _holds(trigger, view, tokens_now, window)), None)
     if reached and may_compact(transcript, view, window=window, size=size or sizer(view), asked=False):
         return reached

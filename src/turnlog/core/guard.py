@@ -112,7 +112,8 @@ class _Climb:
         self.compact_first = compact_first
         self.compacted = False
         self.size: int | None = None
-        """Of what is to be sent, where the stage has measured it already."""
+        self.view: View | None = None
+        """Size and view of what is to be sent, where the stage has them already."""
         self.refused: ContextOverflow | None = None
 
 
@@ -127,12 +128,12 @@ def protect(
     climb = _Climb(compact_first)
     sent: list[list[history.ApiMessage]] = []
     for name, prepare in _STAGES.items():
-        climb.size = None
+        climb.size = climb.view = None
         ready = yield from prepare(transcript, limits, climb)
         if ready is None:
             continue
         transcript = ready
-        shown = history.build(transcript, system=limits.system, inject=limits.inject)
+        shown = history.build(transcript, system=limits.system, inject=limits.inject, view=climb.view)
         if shown.messages in sent:
             continue
         sent.append(shown.messages)
@@ -146,13 +147,14 @@ def protect(
 
 
 def _as_is(transcript: Transcript, limits: Limits, climb: _Climb) -> Stage:
-    size = measure(transcript, limits)
-    if climb.compact_first and (step := compact_if_due(transcript, limits, size)):
+    view = history.survey(transcript)
+    size = measure(transcript, limits, view)
+    if climb.compact_first and (step := compact_if_due(transcript, limits, size, view)):
         answer = yield step
         climb.compacted = answer is not None
         if answer is not None:
             return answer
-    climb.size = size
+    climb.size, climb.view = size, view
     return transcript
 
 
@@ -186,20 +188,20 @@ def of_history(shown: History, limits: Limits) -> int:
     )
 
 
-def measure(transcript: Transcript, limits: Limits) -> int:
+def measure(transcript: Transcript, limits: Limits, view: View | None = None) -> int:
     """The size of the next request: what the provider reported last, plus an estimate of what came after.
 
     Only the calibrated estimator is anchored; the compatible ones must give the figures of the systems they
     imitate. A report from before the newest compaction, shortening or undo says nothing about the prompt now.
     """
-    view = history.survey(transcript)
+    view = view or history.survey(transcript)
     if limits.estimator == "calibrated" and (anchor := _anchor(transcript, view)):
         seq, reported = anchor
         later: list[history.ApiMessage] = [
             {"role": "user", "content": history.shown_content(entry, view)} for entry in view.tail if entry.seq > seq
         ]
         return reported + tokens.of_messages(later, scale=limits.scale)
-    return of_history(history.build(transcript, system=limits.system, inject=limits.inject), limits)
+    return of_history(history.build(transcript, system=limits.system, inject=limits.inject, view=view), limits)
 
 
 def _anchor(transcript: Transcript, view: View) -> tuple[int, int] | None:
@@ -212,12 +214,19 @@ def _anchor(transcript: Transcript, view: View) -> tuple[int, int] | None:
     return None
 
 
-def compact_if_due(transcript: Transcript, limits: Limits, size: int | None = None) -> Compact | None:
+def compact_if_due(
+    transcript: Transcript, limits: Limits, size: int | None = None, view: View | None = None
+) -> Compact | None:
     """What a trigger that holds asks for; None if there is none, or nothing would be gained."""
-    size = measure(transcript, limits) if size is None else size
-    view = history.survey(transcript)
+    view = view or history.survey(transcript)
+    size = measure(transcript, limits, view) if size is None else size
     trigger = compaction.due(
-        transcript, limits.triggers, tokens_now=size, window=limits.window, size=entry_size(limits, view)
+        transcript,
+        limits.triggers,
+        tokens_now=size,
+        window=limits.window,
+        size=entry_size(limits, view),
+        view=view,
     )
     plan, along = _either(transcript, limits) if trigger else (None, [])
     return Compact(plan, trigger.kind, size, along) if trigger and plan else None

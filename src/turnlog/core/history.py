@@ -91,10 +91,11 @@ class View(Struct, frozen=True):
     """Where turns ended without an answer."""
 
 
-def build(transcript: Transcript, *, system: str = "", inject: str = "user") -> History:
+def build(transcript: Transcript, *, system: str = "", inject: str = "user", view: View | None = None) -> History:
+    """`view`: what `survey` gave for this transcript, where the caller has it already."""
     if inject not in INJECTS:
         raise UsageError(f"unknown inject {inject!r}", hint=f"Use one of {', '.join(INJECTS)}.")
-    view = survey(transcript)
+    view = view or survey(transcript)
     writer = _Writer()
     system, lead = _inject(writer, view, system, inject)
     _write_tail(writer, view)
@@ -102,32 +103,38 @@ def build(transcript: Transcript, *, system: str = "", inject: str = "user") -> 
 
 
 def survey(transcript: Transcript) -> View:
-    others = [entry for entry in transcript if not isinstance(entry, MESSAGES)]
+    messages: list[Message] = []
+    others: list[Entry] = []
+    for entry in transcript:  # once, and by type: every turn does this to its whole tail
+        (messages if type(entry) in _MESSAGE_TYPES else others).append(entry)  # type: ignore[arg-type]
+    first = messages[0].seq if messages else 0
+    received = {entry.seq: entry for entry in others if isinstance(entry, Received)}
     marks = [mark for mark in map(mark_of, others) if mark]
     last_seq = transcript[-1].seq if transcript else 0
-    live = transcript
     if any(mark.kind == "rewind" for mark in marks):
         path = live_path(marks, last_seq)
-        live = [entry for entry in transcript if on_path(entry.seq, path)]
+        messages = [entry for entry in messages if on_path(entry.seq, path)]
         others = [entry for entry in others if on_path(entry.seq, path)]
     undone = {entry.target for entry in others if isinstance(entry, Undo)}
     compaction = next(
         (entry for entry in reversed(others) if isinstance(entry, Compaction) and entry.seq not in undone), None
     )
     boundary = compaction.first_kept if compaction else 0
-    first = next((entry.seq for entry in transcript if isinstance(entry, MESSAGES)), 0)
     held = {target for _, target in pinned(marks, last_seq)}
-    tail = [entry for entry in live if isinstance(entry, MESSAGES) and entry.seq >= boundary]
+    failed = [entry for entry in others if isinstance(entry, Failed)]
     return View(
         start=boundary or first,
-        tail=tail,
+        tail=[entry for entry in messages if entry.seq >= boundary] if boundary else messages,
         compaction=compaction,
-        pins=[e for e in live if e.seq in held and e.seq < boundary and isinstance(e, MESSAGES)] if held else [],
+        pins=[entry for entry in messages if entry.seq in held and entry.seq < boundary] if held else [],
         shortened=_shortened(others, undone, compaction),
-        oversized=_oversized(live) if any(isinstance(entry, Failed) for entry in others) else frozenset(),
-        received={entry.seq: entry for entry in transcript if isinstance(entry, Received)},
-        failed=tuple(entry.seq for entry in others if isinstance(entry, Failed)),
+        oversized=_oversized(messages, failed) if failed else frozenset(),
+        received=received,
+        failed=tuple(entry.seq for entry in failed),
     )
+
+
+_MESSAGE_TYPES = frozenset(MESSAGES)
 
 
 def missing(entries: Sequence[Entry], pins: Iterable[tuple[int, int]]) -> list[int]:
@@ -147,10 +154,10 @@ def _shortened(others: Sequence[Entry], undone: set[int], compaction: Compaction
     return limits
 
 
-def _oversized(live: Sequence[Entry]) -> frozenset[int]:
+def _oversized(messages: Sequence[Message], failed: Sequence[Failed]) -> frozenset[int]:
     found: set[int] = set()
     turn: list[int] = []
-    for entry in live:
+    for entry in sorted([*messages, *failed], key=lambda entry: entry.seq):
         match entry:
             case User():
                 turn.append(entry.seq)

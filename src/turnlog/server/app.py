@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from litestar import Litestar, Response, Router, get
+from litestar import Litestar, Request, Response, Router, get
 from litestar.datastructures import State
 from litestar.openapi.config import OpenAPIConfig
 from litestar.types import ASGIApp
 
 from .. import __version__
+from ..errors import UsageError
 from . import openapi, problems
 from .admin import Conversations, SignIn
 from .chat import Chat
@@ -21,9 +22,7 @@ from .sessions_api import SessionsApi
 def create_app(service: Service) -> ASGIApp:
     """What a server runs. The service is opened and closed by whoever made it."""
     settings = service.turnlog.settings.server
-    return FrontDoor(
-        create_router(service), service, hosts=(*settings.hosts, settings.host), rate=float(settings.rate)
-    )
+    return FrontDoor(create_router(service), service, hosts=(*settings.hosts, settings.host), rate=float(settings.rate))
 
 
 def create_router(service: Service | None) -> Litestar:
@@ -46,9 +45,20 @@ def create_router(service: Service | None) -> Litestar:
         openapi_config=OpenAPIConfig(
             title="Turnlog", version=__version__, operation_id_creator=openapi.operation_id, path="/schema-unused"
         ),
+        request_class=StrictRequest,
         request_max_body_size=None,
         logging_config=None,
     )
+
+
+class StrictRequest(Request[Any, Any, Any]):
+    """Bytes that are no text, and brackets without end, are the client's mistakes and not ours."""
+
+    async def json(self) -> Any:
+        try:
+            return await super().json()
+        except (UnicodeDecodeError, RecursionError) as error:
+            raise UsageError("the body is not JSON", hint="Send an object, in UTF-8.") from error
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)

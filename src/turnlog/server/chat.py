@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import Annotated
 
@@ -34,7 +34,9 @@ After = Annotated[
     str | None,
     Parameter(query="after", description="The id of the last frame that arrived.", pattern=r"^\d{1,12}-\d{1,12}$"),
 ]
-Which = Annotated[str, Parameter(query="sessionId", description="A session.", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+Which = Annotated[
+    str, Parameter(query="sessionId", description="A session.", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+]
 
 
 class Chat(Controller):
@@ -54,11 +56,13 @@ class Chat(Controller):
         ledger = service.turnlog.store.ledger
         claim = await idempotency.claim(ledger, request, key, data.session_id or fresh_id()) if key else None
         row = await _session(service, who, agent, data, claim)
-        taken = service.turnlog.accept(
-            row, content, sender=who.name, dedupe_id=claim.delivery if claim else None, context=data.context or ""
-        )
+        delivery, context = claim.delivery if claim else None, data.context or ""
+
+        def take() -> Awaitable[Ticket]:
+            return service.turnlog.accept(row, content, sender=who.name, dedupe_id=delivery, context=context)
+
         try:
-            ticket = await service.taking_in(row, data.message, who.name, taken)
+            ticket = await service.taking_in(row, data.message, who.name, take)
         except Busy as error:
             raise _queue_is_full(error) from error
         told = _of_ticket(ticket) if ticket.stored.result() else _told_before(service, row, ticket)

@@ -108,8 +108,9 @@ class FrontDoor:
         if not (cookie := visit.cookie):
             return None, False
         if visit.method not in SAFE and not visit.header(b"origin"):
-            raise Refusal("a request with a cookie must say where it comes from", status=403, code="origin",
-                          hint=_ORIGIN_HINT)
+            raise Refusal(
+                "a request with a cookie must say where it comes from", status=403, code="origin", hint=_ORIGIN_HINT
+            )
         return await self._service.tokens.of_cookie(cookie), True
 
 

@@ -12,7 +12,9 @@ async def healthz() -> Health:
     return Health("ok")
 
 
-@get("/readyz", operation_id="readyz", summary="The store can be written, and the server is not closing", tags=["server"])
+@get(
+    "/readyz", operation_id="readyz", summary="The store can be written, and the server is not closing", tags=["server"]
+)
 async def readyz(request: Asked) -> Health:
     service = service_of(request)
     service.check_open()

@@ -35,7 +35,9 @@ class Claim(Struct, frozen=True):
 def key_of(request: Asked) -> str | None:
     key = request.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= KEY_MAX_CHARS:
-        raise Refusal(f"an Idempotency-Key has 1 to {KEY_MAX_CHARS} characters", hint="Use a random id, such as a UUID.")
+        raise Refusal(
+            f"an Idempotency-Key has 1 to {KEY_MAX_CHARS} characters", hint="Use a random id, such as a UUID."
+        )
     return key
 
 

@@ -95,7 +95,9 @@ def of(error: Exception) -> Problem:
             status = error.status_code
             return make(status, _CODES.get(status, "http"), _detail(error), "See /openapi.json for what is accepted.")
         case _:
-            return make(500, "internal", "the server failed", "This is a defect, not your fault; what was said is stored.")
+            return make(
+                500, "internal", "the server failed", "This is a defect, not your fault; what was said is stored."
+            )
 
 
 def make(status: int, code: str, detail: str, hint: str) -> Problem:

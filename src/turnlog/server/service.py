@@ -1,4 +1,4 @@
-"""What all routes share: the library, who may ask, the turns that can be rejoined, and whether the server is closing."""
+"""What all routes share: the library, who may ask, turns that can be rejoined, and whether the server is closing."""
 
 import asyncio
 import time
@@ -80,6 +80,7 @@ class Service:
                 return found is not None and bool(await self.gate(found.principal).get(session_id))
             except NotFound:
                 return True  # its listeners are told by an event
+
         return check
 
     def check_open(self) -> None:
@@ -104,12 +105,12 @@ class Service:
         """One a key, for making sessions there one after another; one a session, for its lines in the convlog."""
         return self._locks.setdefault(what, asyncio.Lock())
 
-    async def taking_in(self, row: Session, said: str, sender: str, taken: Awaitable[Ticket]) -> Ticket:
+    async def taking_in(self, row: Session, said: str, sender: str, take: Callable[[], Awaitable[Ticket]]) -> Ticket:
         """Takes a message in. It is written down too, before its answer can be, while the turn runs."""
         lock = self.lock(row.id)
         await lock.acquire()
         try:
-            ticket = await taken
+            ticket = await take()
         except BaseException:
             lock.release()
             raise

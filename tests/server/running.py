@@ -1,0 +1,162 @@
+"""A real server in a process of its own, and what tests say to it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from httpx_sse import connect_sse
+
+from turnlog.testing import check_messages
+
+START_S = 30
+END_S = 40
+
+
+class Running:
+    """`turnlog serve` on a free port of 127.0.0.1. Every request it made to its model is checked when it ends."""
+
+    def __init__(self, home, *, script=None, env=None, args=(), store=None):
+        self.home = Path(home)
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.script = self.home / "script.jsonl"
+        self.requests = self.home / "requests.jsonl"
+        if script is not None:
+            self.write(*script)
+        model = f"scripted:{self.script}" if script is not None else "offline"
+        self.args = ["serve", "--home", str(self.home), "--port", "0", "--model", model, *args]
+        if store:
+            self.args += ["--store", store]
+        self.env = {"TURNLOG_STORE_DURABILITY": "os", "TURNLOG_REQUEST_LOG": str(self.requests), **(env or {})}
+        self.start()
+
+    def write(self, *replies):
+        with self.script.open("a") as file:
+            for reply in replies:
+                file.write(json.dumps(reply) + "\n")
+
+    def start(self):
+        self.log = self.home / "server.log"
+        with (self.home / "server.out").open("w") as out, self.log.open("a") as log:
+            self.process = run_turnlog(self.args, self.env, stdout=out, stderr=log)
+        self.said = self._wait_for_address()
+        self.base = self.said.rpartition("listening on ")[2].split()[0]
+        self.token = (self.home / "admin.token").read_text().strip()
+
+    def _wait_for_address(self):
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:
+            said = (self.home / "server.out").read_text()
+            if "listening on " in said and said.endswith("\n"):
+                return said
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.02)
+        raise AssertionError("the server did not start: " + self.log.read_text())
+
+    def client(self, token=None, **options):
+        headers = {"Authorization": f"Bearer {token or self.token}", **options.pop("headers", {})}
+        return httpx.Client(base_url=self.base, headers=headers, timeout=30, trust_env=False, **options)
+
+    def make_token(self, name, *args):
+        done = turnlog(["token", "create", name, *args, "--json", "--home", str(self.home)], self.env, self.args)
+        return json.loads(done.stdout)["token"]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(END_S)
+
+    def restart(self):
+        self.kill()
+        self.start()
+
+    def logged(self, kind="turn"):
+        lines = self.requests.read_text().splitlines() if self.requests.exists() else []
+        found = [json.loads(line) for line in lines]
+        return [request for request in found if request["kind"] == kind]
+
+    def check(self):
+        for request in self.logged():
+            check_messages(request["messages"])
+
+
+@contextmanager
+def running(home, **options):
+    server = Running(home, **options)
+    try:
+        yield server
+        assert server.stop() == 0, server.log.read_text()
+        server.check()
+    finally:
+        if server.process.poll() is None:
+            server.kill()
+
+
+def run_turnlog(args, env, **how):
+    code = "from turnlog.cli.main import main; main()"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("TURNLOG_", "COV_"))}
+    return subprocess.Popen([sys.executable, "-c", code, *args], env={**clean, **env}, **how)
+
+
+def turnlog(args, env=None, serve_args=()):
+    """A command beside the server; at the same store."""
+    store = serve_args[serve_args.index("--store") + 1 :][:1] if "--store" in serve_args else []
+    process = run_turnlog(
+        [*args, *(["--store", *store] if store else [])],
+        {name: value for name, value in (env or {}).items() if name != "TURNLOG_REQUEST_LOG"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+
+CHAT = "/api/agents/main/chat"
+SESSIONS = "/api/agents/main/sessions"
+
+
+def talk(client, message="hi", path=CHAT, headers=None, **fields):
+    """Every frame of one message's turn, as (id, data)."""
+    with connect_sse(client, "POST", path, json={"message": message, **fields}, headers=headers or {}) as source:
+        assert source.response.status_code == 200, source.response.read()
+        return [(event.id, event.json()) for event in source.iter_sse()]
+
+
+def rejoin(client, session_id, *, after=None, last=None, path=CHAT):
+    params = {"sessionId": session_id, **({"after": after} if after else {})}
+    headers = {"Last-Event-ID": last} if last else {}
+    with connect_sse(client, "GET", f"{path}/stream", params=params, headers=headers) as source:
+        assert source.response.status_code == 200, source.response.read()
+        return [(event.id, event.json()) for event in source.iter_sse()]
+
+
+def kinds(frames):
+    return [told["type"] for _, told in frames]
+
+
+def text_of(frames):
+    return "".join(told["text"] for _, told in frames if told["type"] == "text_delta")
+
+
+def said_in(request):
+    """All text of a logged request's messages."""
+    return json.dumps(request["messages"], ensure_ascii=False)
+
+
+def wait_until(check, seconds=15):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := check():
+            return found
+        time.sleep(0.03)
+    raise AssertionError("waited in vain")
