@@ -25,6 +25,8 @@ ALLOWED = {
     "tools": {"core", "tools", "errors"},
     "request_log": {"core", "errors"},
     "retrying": {"errors"},
+    "memory": {"core", "stores", "errors"},
+    "expiry": {"core", "stores", "sessions", "settings", "errors"},
     "live": {"core"},
     "calibration": {"core", "stores"},
     "journal": {"core", "stores", "sessions", "errors"},
@@ -38,11 +40,11 @@ ALLOWED = {
     "queue": {"core", "stores", "errors", "journal", "live", "runner"},
     "library": {
         *("core", "stores", "sessions", "settings", "errors"),
-        *("agents", "compactor", "journal", "ladder", "queue", "runner"),
+        *("agents", "compactor", "expiry", "journal", "ladder", "memory", "queue", "runner"),
     },
     "wiring": {
         *("core", "stores", "providers", "tools", "sessions", "settings", "errors"),
-        *("agents", "compactor", "journal", "library", "queue", "request_log", "runner"),
+        *("agents", "compactor", "journal", "library", "memory", "queue", "request_log", "runner"),
     },
     "errors": set(),
     "__init__": {"core", "errors", "stores", "sessions", "copying", "wiring", "library", "tools"},

@@ -4,6 +4,7 @@ A namespace of its own, beside the sessions and never inside them: the runner, t
 and deleting a session leaves it. The page of one conversation is oldest first, the list of conversations newest first.
 """
 
+import asyncio
 import hashlib
 import re
 from collections.abc import AsyncGenerator
@@ -95,13 +96,8 @@ class ConvLog:
 
     async def write(self, agent: str, channel_id: str, record: Record) -> None:
         """Durable enough to be read by the next process; not synced, for no promise rests on it."""
-        masked = replace(
-            record,
-            channel_id=channel_id,
-            content=masking.mask(_stored(record.content)),
-            sender=masking.mask(_stored(record.sender)[:SENDER_MAX_CHARS]),
-        )
-        await self._shelf.append(agent, masked)
+        # Aside: looking for secrets in a very long answer takes a while, and turns go on meanwhile.
+        await self._shelf.append(agent, await asyncio.to_thread(_masked, channel_id, record))
 
     async def list(
         self, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None
@@ -125,6 +121,15 @@ class ConvLog:
         items, total = await self._shelf.records(agent, narrowed, start, _checked(limit))
         end = start + len(items)
         return MessagePage(items, str(end) if items and end < total else None, total)
+
+
+def _masked(channel_id: str, record: Record) -> Record:
+    return replace(
+        record,
+        channel_id=channel_id,
+        content=masking.mask(_stored(record.content)),
+        sender=masking.mask(_stored(record.sender)[:SENDER_MAX_CHARS]),
+    )
 
 
 @asynccontextmanager

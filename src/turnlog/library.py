@@ -8,18 +8,20 @@ reply = await t.guard(key, call)          # your own call, made to fit, and its 
 await t.append(key, turnlog.User(content="…"))
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from . import expiry
 from .agents import Agent
 from .compactor import Compactor
 from .core import guard, keys, prompt as prompts
 from .core.compaction import Keep
-from .core.entries import Assistant, Content, Entry, Failed
-from .core.events import Event
+from .core.entries import Assistant, Content, Entry, Failed, text_of
+from .core.events import Done, Event
 from .core.guard import Compact, Limits
 from .core.history import History
 from .core.keys import Inbound, SessionKey
@@ -28,11 +30,12 @@ from .core.session import Session
 from .errors import ContextOverflow, ProviderRefused, UsageError
 from .journal import Journal
 from .ladder import climb
+from .memory import Memory, as_context, owner_of
 from .queue import Incoming, Mode, Queue, Ticket
 from .runner import Runner
 from .sessions import EDIT_WAIT_S, Sessions
 from .settings import Settings
-from .stores import Store
+from .stores import Clock, Store
 
 Where: TypeAlias = Session | SessionKey | Inbound | str
 """A session, its id, a key, or a message as it came in at an edge."""
@@ -60,6 +63,8 @@ class Turnlog:
         queue: Queue,
         runner: Runner,
         agent: Callable[[str], Awaitable[Agent]],
+        memory: Callable[[], Awaitable[Memory]],
+        clock: Clock,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -67,6 +72,10 @@ class Turnlog:
         self.queue = queue
         self._runner = runner
         self._agent = agent
+        self.memory = memory
+        """Opens the global memory when it is first asked for."""
+        self._clock = clock
+        self._remembering: set[asyncio.Task[None]] = set()
 
     async def send(
         self,
@@ -78,13 +87,21 @@ class Turnlog:
         dedupe_id: str | None = None,
         context: str = "",
         mode: Mode | None = None,
+        recall: bool = False,
     ) -> AsyncIterator[Event]:
         """One message and the events of its turn, the last of which is `done`, `error` or `stopped`.
 
         The words are durable before anything is done with them. Leaving the loop early does not stop the turn.
         """
         ticket = await self.accept(
-            where, content, sender=sender, message_id=message_id, dedupe_id=dedupe_id, context=context, mode=mode
+            where,
+            content,
+            sender=sender,
+            message_id=message_id,
+            dedupe_id=dedupe_id,
+            context=context,
+            mode=mode,
+            recall=recall,
         )
         async for event in self.queue.follow(ticket):
             yield event
@@ -99,15 +116,23 @@ class Turnlog:
         dedupe_id: str | None = None,
         context: str = "",
         mode: Mode | None = None,
+        recall: bool = False,
     ) -> Ticket:
-        """The same, but returns as soon as the words are durable: what an edge acknowledges its message by."""
-        row = await self.session(where)
+        """The same, but returns as soon as the words are durable: what an edge acknowledges its message by.
+
+        `recall`: the turn is shown what the global memory has on these words. Where no sessions are kept
+        (`session.enabled = false`) it always is, and its exchange is saved there and nowhere else.
+        """
         if isinstance(where, Inbound):
             content = content if content is not None else _words(where)
             sender, message_id = sender or where.sender_id, message_id or where.message_id
             dedupe_id = dedupe_id or where.dedupe_id
         if content is None:
             raise UsageError("there is nothing to send", hint="Give the message's text or blocks.")
+        kept = self.settings.session.enabled
+        row = await self._receiving(where) if kept else await self._passing(where)
+        if recall or not kept:
+            context = "\n\n".join(filter(None, (context, await self._recalled(row, content))))
         place = where if isinstance(where, Inbound) else keys.parse(row.key)
         incoming = Incoming(
             content=content,
@@ -118,7 +143,43 @@ class Turnlog:
             context=context,
             mode=mode,
         )
-        return await self.queue.accept(row.id, incoming)
+        ticket = await self.queue.accept(row.id, incoming)
+        if not kept:
+            task = asyncio.create_task(self._remember(row, ticket, content))
+            self._remembering.add(task)
+            task.add_done_callback(self._remembering.discard)
+        return ticket
+
+    async def _receiving(self, where: Where) -> Session:
+        """The session a message goes to; a new one where the old one's time is over."""
+        row = await self.session(where)
+        if isinstance(where, Session) or (isinstance(where, str) and ":" not in where):
+            return row
+        return await expiry.renewed(self.sessions, self.store, row, self.settings.session.reset, self._clock)
+
+    async def _passing(self, where: Where) -> Session:
+        """A session for one turn, in a store without a disk."""
+        key = keys.resolve(where) if isinstance(where, Inbound) else where.key if isinstance(where, Session) else where
+        return await self.sessions.new(key, select=False)
+
+    async def _recalled(self, row: Session, content: Content) -> str:
+        memory = await self.memory()
+        return as_context(await memory.recall(row.agent, owner_of(keys.parse(row.key)), text_of(content)))
+
+    async def _remember(self, row: Session, ticket: Ticket, content: Content) -> None:
+        async for event in self.queue.follow(ticket):
+            if isinstance(event, Done):
+                entries = await self.store.read(row.id)
+                reply = next((text_of(e.content) for e in reversed(entries) if isinstance(e, Assistant)), "")
+                memory = await self.memory()
+                owner = owner_of(keys.parse(row.key))
+                await memory.save(row.agent, owner, f"User: {text_of(content)}\nAssistant: {reply}")
+        await self.sessions.delete(row.id)
+
+    async def close(self) -> None:
+        """Ends what runs; called by `turnlog.open` on the way out."""
+        await self.queue.close()
+        await asyncio.gather(*self._remembering, return_exceptions=True)
 
     async def session(self, where: Where) -> Session:
         """The session that is meant; opened, if a key is given."""

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from itertools import count
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,6 +51,9 @@ ROUNDS_MAX = 25
 """Calls of tools in one turn, message by message; then the model must answer with what it has."""
 WARM_SESSIONS = 256
 """Tails kept in memory between turns. The oldest is read again when its turn comes."""
+
+Recall: TypeAlias = Callable[[str, str, str], Awaitable[list[str]]]
+"""(agent, key, words) → what the global memory has on them."""
 
 SKIPPED = "skipped: a new message arrived"
 INTERRUPTED = "interrupted"
@@ -113,12 +117,14 @@ class Runner:
         *,
         hold: Hold = "nothing",
         on_request: OnRequest = unlogged,
+        recall: Recall | None = None,
         backoff_s: float = retrying.BACKOFF_S,
     ) -> None:
         self._store = store
         self._sessions = sessions
         self._agent = agent
         self._on_request = on_request
+        self._recall = recall
         self._backoff_s = backoff_s
         self._warm: OrderedDict[str, Warm] = OrderedDict()
         self.calibration = Calibration(store.ledger)
@@ -288,7 +294,12 @@ class Runner:
         async def read(first: int, last: int) -> list[Entry]:
             return await self._store.read(session_id, after=first - 1, before=last + 1)
 
-        context = Context(session_id=session_id, agent=turn.agent.name, search=search, read=read)
+        async def recall(words: str) -> list[str]:
+            return await self._recall(turn.agent.name, turn.journal.row.key, words) if self._recall else []
+
+        context = Context(
+            session_id=session_id, agent=turn.agent.name, search=search, read=read, recall=self._recall and recall
+        )
         return await asyncio.gather(*(turn.agent.toolbox.run(call, context) for call in group))
 
     async def _steer(self, turn: Turn) -> Took | None:

@@ -1,8 +1,9 @@
 """Settings in, ready objects out: the only place that knows all concrete classes."""
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from msgspec.structs import replace
 from . import request_log
 from .agents import Agent, schemas
 from .compactor import Compactor, OnRequest, unlogged
+from .core import keys
 from .errors import UsageError
 from .journal import Hold
 from .library import Turnlog
+from .memory import Memory, open_memory, owner_of, place_of
 from .providers import Provider
 from .providers.choosing import open_provider
 from .queue import Queue
@@ -21,7 +24,8 @@ from .request_log import RequestLog
 from .runner import Runner
 from .sessions import Sessions
 from .settings import AgentSettings, Settings, limits_of, load
-from .stores import Store, open_store
+from .stores import Clock, Store, open_store
+from .stores.stamping import now_ms
 from .tools import Tool, Toolbox, file_tools, history_tools
 
 OwnTool = Tool | Callable[..., Any]
@@ -35,6 +39,7 @@ async def open(  # noqa: A001 - turnlog.open() is the name people look for
     tools: Sequence[OwnTool] = (),
     workspace: str | Path | None = None,
     provider: Provider | None = None,
+    clock: Clock | None = None,
     **flags: Any,
 ) -> AsyncGenerator[Turnlog]:
     """`async with turnlog.open() as t:`. Without a URL, the store of the settings.
@@ -46,49 +51,78 @@ async def open(  # noqa: A001 - turnlog.open() is the name people look for
     settings = load(home=home, flags=_dotted({"store_url": url, **flags}))
     log = request_log.from_env(os.environ)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(
-            open_store(settings.store_url(), durability=settings.store.durability, inject=settings.compaction.inject)
+        store = await stack.enter_async_context(_store(settings, clock))
+        memory = await stack.enter_async_context(LazyMemory(settings, clock))
+        agents = await stack.enter_async_context(
+            Agents(settings, tools=tools, workspace=workspace, provider=provider, log=log)
         )
-        agents = Agents(settings, stack, tools=tools, workspace=workspace, provider=provider, log=log)
-        sessions = _sessions(settings, store)
-        runner = Runner(store, sessions, agents.get, hold=hold_of(settings), on_request=log.write if log else unlogged)
+        sessions = _sessions(settings, store, clock)
+        runner = Runner(
+            store,
+            sessions,
+            agents.get,
+            hold=hold_of(settings),
+            on_request=log.write if log else unlogged,
+            recall=memory.recall,
+        )
         queue = Queue(store, runner, mode=settings.queue.mode, cap=settings.queue.cap)
         sessions.on_gone(queue.stop)
-        stack.push_async_callback(agents.close)
-        stack.push_async_callback(queue.close)
-        yield Turnlog(settings, store, sessions, queue, runner, agents.get)
+        t = Turnlog(settings, store, sessions, queue, runner, agents.get, memory.get, clock or now_ms)
+        stack.push_async_callback(t.close)
+        yield t
 
 
-class Agents:
+def _store(settings: Settings, clock: Clock | None) -> AbstractAsyncContextManager[Store]:
+    """Where no sessions are kept, their turns still need a place to happen: one without a disk."""
+    url = settings.store_url() if settings.session.enabled else "memory:"
+    return open_store(url, durability=settings.store.durability, inject=settings.compaction.inject, clock=clock)
+
+
+class LazyMemory(AsyncExitStack):
+    """The global memory, opened when it is first asked for: most processes never do."""
+
+    def __init__(self, settings: Settings, clock: Clock | None) -> None:
+        super().__init__()
+        self._place = place_of(settings.store_url(), settings.home)
+        self._clock = clock
+        self._opening = asyncio.Lock()
+        self._memory: Memory | None = None
+
+    async def get(self) -> Memory:
+        async with self._opening:
+            if self._memory is None:
+                self._memory = await self.enter_async_context(open_memory(self._place, clock=self._clock))
+            return self._memory
+
+    async def recall(self, agent: str, key: str, words: str) -> list[str]:
+        memory = await self.get()
+        return [memo.text for memo in await memory.recall(agent, owner_of(keys.parse(key)), words)]
+
+
+class Agents(AsyncExitStack):
     """Makes an agent ready when its first turn comes, so that a missing key is an error of that turn only."""
 
     def __init__(
         self,
         settings: Settings,
-        stack: AsyncExitStack,
         *,
         tools: Sequence[OwnTool] = (),
         workspace: str | Path | None = None,
         provider: Provider | None = None,
         log: RequestLog | None = None,
     ) -> None:
+        super().__init__()
         self._settings = settings
-        self._stack = stack
         self._tools = tools
         self._workspace = workspace
         self._provider = provider
         self._on_request: OnRequest = log.write if log else unlogged
         self._ready: dict[str, Agent] = {}
-        self._opened: list[Provider] = []
 
     async def get(self, name: str) -> Agent:
         if name not in self._ready:
             self._ready[name] = await self._make(name)
         return self._ready[name]
-
-    async def close(self) -> None:
-        for provider in self._opened:
-            await provider.close()
 
     async def _make(self, name: str) -> Agent:
         settings = self._settings
@@ -123,11 +157,12 @@ class Agents:
     def _open(self, name: str | None) -> Provider:
         model = self._settings.model
         provider = open_provider(name, window=model.window, max_output=model.max_output)
-        self._opened.append(provider)
+        self.push_async_callback(provider.close)
         return provider
 
     async def _toolbox(self, own: AgentSettings) -> Toolbox:
-        there: list[OwnTool] = [*history_tools(), *self._tools]
+        recalls = own.tools is not None and "recall" in own.tools  # only where the agent was given it
+        there: list[OwnTool] = [*history_tools(with_recall=recalls), *self._tools]
         folder = own.workspace or self._workspace
         if folder is not None:
             there += file_tools(Path(folder).expanduser())
@@ -135,7 +170,7 @@ class Agents:
             from .tools.mcp import mcp_tools
 
             for name, given in self._settings.mcp.items():
-                there += await self._stack.enter_async_context(mcp_tools(name, given))
+                there += await self.enter_async_context(mcp_tools(name, given))
         toolbox = Toolbox(there)
         return toolbox if own.tools is None else toolbox.subset(own.tools)
 
@@ -147,9 +182,9 @@ def hold_of(settings: Settings) -> Hold:
     return "until_reply" if settings.session.user_row == "with_reply" else "nothing"
 
 
-def _sessions(settings: Settings, store: Store) -> Sessions:
+def _sessions(settings: Settings, store: Store, clock: Clock | None) -> Sessions:
     pin_tokens = int(settings.compaction.pin_budget * limits_of(settings).window)
-    return Sessions(store, inject=settings.compaction.inject, pin_tokens=pin_tokens)
+    return Sessions(store, inject=settings.compaction.inject, pin_tokens=pin_tokens, clock=clock)
 
 
 def _dotted(flags: Mapping[str, Any]) -> dict[str, Any]:

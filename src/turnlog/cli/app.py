@@ -12,7 +12,7 @@ from .. import __version__
 from ..errors import TurnlogError
 from .failing import TURN_FAILED, USAGE, exit_code, tell, tell_error
 from .messages import words_here
-from .options import common
+from .options import VALUED, common
 
 EXTENSIONS = {
     "turnlog.importing": "import_cli",
@@ -58,18 +58,28 @@ COMMANDS = {
 """Command → its module. Only what a line names is imported, so that the chat is there at once."""
 
 
-def hang_up(args: Sequence[str] = ()) -> click.Group:
-    """The group with the commands that these words name; with all of them, if they name none but others."""
-    named = [name for name in COMMANDS if name in args and name != "sessions"]
-    for name in named or COMMANDS:
-        module = import_module(f"turnlog.cli.{COMMANDS[name]}")
-        cli.add_command(getattr(module, name.replace("-", "_")))
-    if not named:
-        sessions = cli.commands["sessions"]
+def hang_up(name: str = "") -> click.Group:
+    """The group with the command of this name; with all of them, where others add to it or it is not ours."""
+    alone = name in COMMANDS and name != "sessions"
+    for each in (name,) if alone else COMMANDS:
+        module = import_module(f"turnlog.cli.{COMMANDS[each]}")
+        cli.add_command(getattr(module, each.replace("-", "_")))
+    if not alone:
         for library, module in EXTENSIONS.items():
             if find_spec(library) and find_spec(f"turnlog.cli.{module}"):
-                import_module(f"turnlog.cli.{module}").register(cli, sessions)
+                import_module(f"turnlog.cli.{module}").register(cli, cli.commands["sessions"])
     return cli
+
+
+def command_in(args: Sequence[str]) -> str:
+    """The first word that is neither an option nor its value."""
+    words = iter(args)
+    for word in words:
+        if word in VALUED:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return ""
 
 
 def run(args: Sequence[str]) -> int:
@@ -77,7 +87,7 @@ def run(args: Sequence[str]) -> int:
     words = words_here()
     as_json = "--json" in args
     try:
-        code = hang_up(args).main(list(args), prog_name="turnlog", standalone_mode=False)
+        code = hang_up(command_in(args)).main(list(args), prog_name="turnlog", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:

@@ -72,9 +72,7 @@ TABLE: tuple[Command, ...] = (
     Command("rename", "/rename T", "give this session a title", "为会话命名", sessions.rename, needs_argument=True),
     Command("pin", "/pin [seq]", "keep a message word for word [the last]", "固定一条消息，保留原文", context.pin),
     Command("unpin", "/unpin [seq]", "let it be folded again [the last]", "取消固定", context.unpin),
-    Command(
-        "search", "/search WORDS", "search all sessions", "搜索所有会话", sessions.search, needs_argument=True
-    ),
+    Command("search", "/search WORDS", "search all sessions", "搜索所有会话", sessions.search, needs_argument=True),
     Command("recall", "/recall WORDS", "search the memory", "搜索记忆", sessions.recall, needs_argument=True),
     Command(
         "export",

@@ -11,14 +11,12 @@ T = TypeVar("T")
 
 @contextmanager
 def on_interrupt(act: Callable[[], object]) -> Generator[None]:
-    """Ctrl-C does this, here. Whoever was asked before is asked again afterwards."""
+    """Ctrl-C does this, here; afterwards what it did before. So these nest, which asyncio's own handlers do not."""
     loop = asyncio.get_running_loop()
-    before = signal.getsignal(signal.SIGINT)
-    loop.add_signal_handler(signal.SIGINT, act)
+    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(act))
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, before)
 
 

@@ -73,7 +73,7 @@ def bindings(
 ) -> KeyBindings:
     keys = KeyBindings()
     typing = ~is_searching
-    choosing = Condition(lambda: _has_choice())
+    choosing = Condition(_has_choice)
 
     @keys.add("enter", filter=typing & choosing, eager=True)
     def _(event: KeyPressEvent) -> None:

@@ -7,8 +7,12 @@ Each block is rendered by itself, so that a long answer costs no more per piece 
 
 import re
 from io import StringIO
+from typing import TYPE_CHECKING
 
 from .escaping import escape
+
+if TYPE_CHECKING:
+    from rich.segment import Segment
 
 LIVE_LINES = 12
 """Unsettled lines shown below the scrollback, at most: few enough to fit any screen."""
@@ -109,7 +113,7 @@ def render(text: str, columns: int) -> list[str]:
         return []
     from rich.console import Console
     from rich.markdown import Markdown
-    from rich.segment import Segment, Segments
+    from rich.segment import Segments
 
     room = max(10, min(columns - len(GUTTER) - 1, WIDTH_MAX))
     console = Console(file=StringIO(), width=room, force_terminal=True, legacy_windows=False)
@@ -118,7 +122,7 @@ def render(text: str, columns: int) -> list[str]:
     lines: list[str] = []
     for segments in console.render_lines(source, pad=False, new_lines=False):
         with console.capture() as captured:
-            safe = [Segment(escape(segment.text).replace("\n", " "), segment.style) for segment in segments]
+            safe = [segment._replace(text=escape(segment.text).replace("\n", " ")) for segment in segments]
             console.print(Segments(_without_trailing_blanks(safe)), end="")
         lines.append(GUTTER + captured.get() if captured.get() else "")
     while lines and not lines[0].strip():
@@ -128,7 +132,7 @@ def render(text: str, columns: int) -> list[str]:
     return lines
 
 
-def _without_trailing_blanks(segments: "list[Segment]") -> "list[Segment]":  # noqa: F821
+def _without_trailing_blanks(segments: "list[Segment]") -> "list[Segment]":
     """So that what is copied from the scrollback is what was said."""
     kept = list(segments)
     while kept and not kept[-1].text.strip():

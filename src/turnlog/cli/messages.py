@@ -11,12 +11,12 @@ LANGUAGES = ("en", "zh")
 
 CATALOGUE: dict[str, tuple[str, str]] = {
     "offline": (
-        "No model is set up, so the built-in offline model answers: it understands nothing.",
+        "No model is set up: the offline model answers, which understands nothing.",
         "尚未设置模型，由内置离线模型回答：它并不理解内容。",
     ),
     "connect": (
-        "For a real one set ANTHROPIC_API_KEY or OPENAI_API_KEY, or give --model PROVIDER:NAME.",
-        "使用真实模型：设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，或 --model PROVIDER:NAME。",
+        "A real one: ANTHROPIC_API_KEY, OPENAI_API_KEY or --model PROVIDER:NAME.",
+        "真实模型：ANTHROPIC_API_KEY、OPENAI_API_KEY 或 --model PROVIDER:NAME。",
     ),
     "keys": (
         "Enter sends, Alt-Enter or Ctrl-J is a new line, Ctrl-C stops a turn, /help shows the commands.",
@@ -76,7 +76,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "no_usage": ("No usage was reported yet.", "尚无用量报告。"),
     "no_turn": ("No turn is running.", "没有正在进行的轮次。"),
     "stopped": ("stopped; what was said is kept", "已停止；已有内容保留"),
-    "compaction": ("compacted: {before:,} → {after:,} tokens (/expand, /undo-compact)", "已压缩：{before:,} → {after:,} tokens（/expand，/undo-compact）"),
+    "compaction": (
+        "compacted: {before:,} → {after:,} tokens (/expand, /undo-compact)",
+        "已压缩：{before:,} → {after:,} tokens（/expand，/undo-compact）",
+    ),
     "compaction_failed": ("compaction failed, nothing was changed: {error}", "压缩失败，没有改变任何内容：{error}"),
     "guard_shortened": ("too large: long tool results shortened", "过大：已缩短工具结果"),
     "guard_compacted": ("too large: compacted", "过大：已压缩"),

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 from ..core.rows import row_of
 from ..core.session import Session
 from ..errors import TurnlogError
-from .options import Flags, opened
+from .options import Flags, flags_of, opened
 
 if TYPE_CHECKING:
     from ..library import Turnlog
@@ -24,7 +24,7 @@ def _complete(ctx: click.Context, param: click.Parameter, beginning: str) -> lis
 
     from ..core.query import Query
 
-    flags = Flags(**(ctx.find_root().obj or {}))
+    flags = flags_of(ctx)
 
     async def rows() -> list[Session]:
         async with opened(flags) as t:

@@ -20,6 +20,10 @@ T = TypeVar("T")
 Work: TypeAlias = "Callable[[Turnlog], Coroutine[Any, Any, T]]"
 
 
+VALUED = ("--home", "--store", "--preset", "--model", "--agent")
+"""Common options that take a value."""
+
+
 class Flags(Struct, frozen=True, kw_only=True):
     home: str | None = None
     store: str | None = None
@@ -36,7 +40,8 @@ class Flags(Struct, frozen=True, kw_only=True):
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Where it stands last on the line, it counts: the group's own options are read before its command's."""
     if value is not None and value is not False:
-        ctx.find_root().ensure_object(dict)[param.name] = value
+        root = ctx.find_root()
+        root.obj = {**(root.obj or {}), param.name: value}
 
 
 def common(command: F) -> F:
@@ -58,7 +63,12 @@ _KEPT: dict[str, Any] = {"callback": _keep, "expose_value": False}
 
 
 def flags_now() -> Flags:
-    return Flags(**(click.get_current_context().find_root().ensure_object(dict)))
+    return flags_of(click.get_current_context())
+
+
+def flags_of(ctx: click.Context) -> Flags:
+    given: dict[str, Any] = ctx.find_root().obj or {}
+    return Flags(**given)
 
 
 def settings_of(flags: Flags) -> dict[str, Any]:

@@ -83,10 +83,14 @@ class Picker:
         _ = self.current
 
     def enter(self, mode: Mode) -> None:
+        """From searching to renaming or deleting what is marked."""
         if self.current is not None:
-            self._sought = self.typed if self.mode == "search" else self._sought
-            self.mode = mode
-            self.typed = (self.current.row.title if mode == "rename" else "") if mode != "search" else self._sought
+            self._sought, self.mode = self.typed, mode
+            self.typed = self.current.row.title if mode == "rename" else ""
+
+    def leave(self) -> None:
+        """Back to searching for what was sought."""
+        self.mode, self.typed = "search", self._sought
 
     async def carry_out(self) -> None:
         """Enter, while renaming or deleting."""
@@ -97,8 +101,7 @@ class Picker:
         elif chosen is not None and self.mode == "delete" and self.typed.strip().lower() in ("y", "yes"):
             await self._t.sessions.delete(chosen.row.id)
             self.all = [item for item in self.all if item is not chosen]
-        self.enter("search")
-        self.mode = "search"
+        self.leave()
 
     def text(self) -> StyleAndTextTuples:
         current, found = self.current, self.matching
@@ -125,8 +128,8 @@ class Picker:
         mark = "❯ " if is_current else "  "
         facts = f"{age(row.last_at)} · {row.message_count}"
         name = " · ".join(filter(None, (row.label, row.title))) or row.id
-        title = pad(inline(f"{mark}{name}", max(1, room - width(facts) - 1)), room - width(facts))
-        said = inline(f"    {item.first} … {item.last}" if item.last != item.first else f"    {item.first}", room - 4)
+        title = pad(mark + inline(name, max(1, room - width(facts) - 3)), room - width(facts))
+        said = inline(f"{item.first} … {item.last}" if item.last != item.first else item.first, room - 4)
         style = "class:here" if is_current else ""
         return [(style, title), ("class:quiet", f"{facts}\n"), ("class:quiet", f"    {said}\n")]
 
@@ -206,8 +209,8 @@ def _add_editing(keys: KeyBindings, picker: Picker, searching: Condition) -> Non
     def _(event: KeyPressEvent) -> None:
         if picker.mode == "search":
             event.app.exit(result=None)
-        picker.enter("search")
-        picker.mode = "search"
+        else:
+            picker.leave()
 
     @keys.add("backspace")
     def _(event: KeyPressEvent) -> None:
@@ -217,3 +220,4 @@ def _add_editing(keys: KeyBindings, picker: Picker, searching: Condition) -> Non
     def _(event: KeyPressEvent) -> None:
         if event.data.isprintable():
             picker.typed += event.data
+            picker.at = 0 if picker.mode == "search" else picker.at

@@ -13,7 +13,7 @@ from ..core.events import Event, Queued, UsageReport
 from ..core.session import Session
 from ..errors import Busy, TurnlogError
 from . import commands
-from .interrupts import stoppable
+from .interrupts import on_interrupt, stoppable
 from .messages import Words
 from .opening import QUIT_WORDS, Found, again
 from .options import Flags
@@ -61,6 +61,13 @@ class Chat:
             front.show(self.words("connect"), "quiet")
 
     async def run(self, front: "Front") -> None:
+        # Between two prompts, when nobody else looks after Ctrl-C.
+        with on_interrupt(lambda: self._interrupted(front)):
+            await self._converse(front)
+        if self.model is None:
+            front.show(self.words("bye"), "quiet")
+
+    async def _converse(self, front: "Front") -> None:
         if self.row.received:
             await self._answer_waiting(front)
         while not self.over:
@@ -72,8 +79,6 @@ class Chat:
             if line is None:
                 break
             await self.take(line, front)
-        if self.model is None:
-            front.show(self.words("bye"), "quiet")
 
     async def _ask(self, front: "Front") -> str | None:
         draft, self.draft = self.draft, ""

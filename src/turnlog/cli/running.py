@@ -1,6 +1,7 @@
 """A turn on the screen: which of its lines are settled, and which are still shown below and may change."""
 
 import os
+import time
 
 from ..core.events import Event, Snapshot, TextDelta, ThinkingDelta
 from .escaping import cut, escape
@@ -27,7 +28,6 @@ class Running:
         self._teller = Teller(words)
         self._reply = Reply(columns)
         self._lines: list[str] = []
-        self._frame = 0
         self._is_thinking = False
 
     def add(self, line: str) -> None:
@@ -66,8 +66,7 @@ class Running:
 
     def live(self) -> str:
         """The lines that may still change, and the prompt below them."""
-        self._frame += 1
-        mark = SPINNER[self._frame % len(SPINNER)]
+        mark = SPINNER[int(time.monotonic() * 10) % len(SPINNER)]
         calls = [f"{mark} {call} …" for call in self._teller.under_way]
         told = self._words("thinking" if self._is_thinking else "working")
         below = [cut(line, self._columns - 1) for line in (*calls, f"{mark} {told}")]

@@ -12,11 +12,11 @@ from ..core.session import Session
 from ..errors import UsageError
 from .escaping import escape
 from .failing import TURN_FAILED, exit_code_of_turn, tell
+from .interrupts import on_interrupt
 from .messages import words_here
 from .opening import Choice, find
 from .options import Flags, opened
 from .output import to_json
-from .interrupts import on_interrupt
 
 if TYPE_CHECKING:
     from ..library import Turnlog

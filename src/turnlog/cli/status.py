@@ -1,4 +1,4 @@
-"""The status line: agent · title · model · context · next compaction · cost · cache. Measured after turns, not typed."""
+"""The status line: agent · title · model · context · next compaction · cost · cache. Measured after each turn."""
 
 from typing import TYPE_CHECKING
 
@@ -43,27 +43,32 @@ class Gauge:
         self.turns_left = context.turns_left(entries, limits, self.split.total)
 
     def line(self, row: Session, columns: int) -> str:
-        """Whole parts only: on a narrow screen the last ones give way."""
-        shown = ""
-        for part in self._parts(row):
-            longer = f"{shown} · {part}" if shown else part
-            if width(longer) > columns:
+        """Whole parts only: on a narrow screen those give way that say least about what is to come."""
+        parts = self._parts(row)
+        for name in ("cache", "cost", "next", "title", "agent"):
+            if width(_joined(parts)) <= columns:
                 break
-            shown = longer
-        return cut(shown, columns)
+            parts.pop(name, None)
+        return cut(_joined(parts), columns)
 
-    def _parts(self, row: Session) -> list[str]:
+    def _parts(self, row: Session) -> dict[str, str]:
         words, split = self._words, self.split
-        parts = [row.agent, inline(row.label or row.title, TITLE_ROOM), inline(self.model)]
+        title = inline(row.label or row.title, TITLE_ROOM)
+        parts = {"agent": row.agent, "title": title, "model": inline(self.model)}
         if split:
-            parts.append(f"{words('status_context', share=split.share)} ({_short(split.total)}/{_short(split.window)})")
+            share = words("status_context", share=split.share)
+            parts["context"] = f"{share} ({_short(split.total)}/{_short(split.window)})"
         if self.turns_left is not None:
-            parts.append(words("status_next", n=self.turns_left))
+            parts["next"] = words("status_next", n=self.turns_left)
         if self.dollars:
-            parts.append(f"~${self.dollars:.2f}")
+            parts["cost"] = f"~${self.dollars:.2f}"
         if self.usage.cache_read_input_tokens:
-            parts.append(words("status_cache", share=cached_share(self.usage)))
-        return [part for part in parts if part]
+            parts["cache"] = words("status_cache", share=cached_share(self.usage))
+        return parts
+
+
+def _joined(parts: dict[str, str]) -> str:
+    return " · ".join(filter(None, parts.values()))
 
 
 def cached_share(usage: UsageReport) -> float:

@@ -16,6 +16,7 @@ from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
 from prompt_toolkit.key_binding import KeyPressEvent
+from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import PromptSession
 from prompt_toolkit.styles import Style
@@ -96,7 +97,7 @@ class TerminalFront:
         session = self._asking = self._asking or self._make_asking()
         begin, self._typed = default or self._typed, ""
         try:
-            return self._pastes.unfold(await session.prompt_async(default=begin))
+            return self._pastes.unfold(await session.prompt_async(default=begin, handle_sigint=False))
         except EOFError:
             return None
 
@@ -137,7 +138,7 @@ class TerminalFront:
     async def confirm(self, question: str) -> bool:
         asking: PromptSession[str] = PromptSession(output=self._output)
         try:
-            answer = await asking.prompt_async(f"{question} [y/N] ")
+            answer = await asking.prompt_async(f"{question} [y/N] ", handle_sigint=False)
         except (EOFError, KeyboardInterrupt):
             return False
         return answer.strip().lower() in YES
@@ -146,7 +147,7 @@ class TerminalFront:
         self._turn = running = Running(self._words, self.columns)
         self._steer, self._stop = steer, stop
         session = self._steering = self._steering or self._make_steering()
-        typing = asyncio.create_task(session.prompt_async(default=self._typed))
+        typing = asyncio.create_task(session.prompt_async(default=self._typed, handle_sigint=False))
         try:
             return await self._draw(events, running, session)
         finally:
@@ -224,7 +225,7 @@ async def _quietly(steer: Steer, text: str) -> None:
 
 async def _leave(session: "PromptSession[str]", typing: "asyncio.Task[str]") -> None:
     """Ends the prompt, which may not have begun yet."""
-    while not typing.done() and not session.app.is_running:
+    while not typing.done() and not session.app.is_running:  # noqa: ASYNC110 - within a step or two, and untold
         await asyncio.sleep(0)
     if not typing.done():
         session.app.exit(result="")
@@ -244,7 +245,7 @@ def make_output() -> Vt100_Output:
     Prompt toolkit hides the status line until it knows how many rows are left below the cursor; that there is one is
     always true, because the terminal scrolls.
     """
-    output = Vt100_Output.from_pty(sys.stdout)
+    output = Vt100_Output.from_pty(sys.stdout, default_color_depth=ColorDepth.from_env())
     output.enable_cpr = False
     setattr(output, "get_rows_below_cursor_position", lambda: 1)  # noqa: B010 - a method, replaced on purpose
     return output

@@ -22,6 +22,8 @@ from .service import WHO, Service
 PUBLIC = ("/healthz", "/readyz", "/openapi.json", "/signin", "/api/signin", "/favicon.ico")
 PUBLIC_PREFIXES = ("/static/", "/channels/")
 """Assets of the page, and webhooks, which have signatures of their own."""
+SIGN_IN = ("/signin", "/api/signin")
+"""Where codes and tokens are tried."""
 SAFE = ("GET", "HEAD", "OPTIONS")
 HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
@@ -83,6 +85,7 @@ class FrontDoor:
 
     async def _check_token(self, visit: "Visit") -> None:
         token, presented = await self._find_token(visit)
+        presented = presented or visit.path in SIGN_IN
         if token is None and presented and not self._failures.take(visit.client):
             raise too_many("too many wrong tokens")
         if token is not None:

@@ -1,5 +1,25 @@
-"""The page's routes. Whoever comes here is signed in already; `/signin` and `/static/` alone are open to everybody."""
+"""The page that people see: its routes, and what they have in common."""
 
-from litestar.types import ControllerRouterHandler
+from litestar import Router
 
-ROUTES: list[ControllerRouterHandler] = []
+from .pages_chat import chat_page, home, session_list
+from .pages_chats import chats_page, log_drawer, session_drawer
+from .pages_session import act, entry_text, original, saw_part, session_page
+from .pages_signin import prefer, sign_in, sign_in_page, sign_out
+from .pages_static import icon, static_file
+from .pages_view import answer_error
+
+ROUTES = (
+    Router(
+        "/",
+        route_handlers=[
+            *(home, chat_page, session_list),
+            *(chats_page, session_drawer, log_drawer),
+            *(session_page, saw_part, original, entry_text, act),
+            *(sign_in_page, sign_in, sign_out, prefer),
+            *(static_file, icon),
+        ],
+        exception_handlers={Exception: answer_error},
+        include_in_schema=False,
+    ),
+)

@@ -177,16 +177,16 @@ def _outcome(live: Live) -> str:
 
 def spoken(live: Live) -> str:
     """The text of a turn, message by message."""
-    messages = [""]
+    messages: list[list[str]] = [[]]
     for event in live.events:
         match event:
             case TextDelta():
-                messages[-1] += event.text
+                messages[-1].append(event.text)
             case ToolCall() if messages[-1]:
-                messages.append("")
+                messages.append([])
             case _:
                 pass
-    return "\n\n".join(filter(None, map(str.strip, messages)))
+    return "\n\n".join(filter(None, ("".join(pieces).strip() for pieces in messages)))
 
 
 def service_of(request: Asked) -> Service:

@@ -37,12 +37,15 @@ class Writer:
         self._cost_s = 0.0
         self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, Job] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._closed = False
 
     async def run(self, change: Callable[[Database], T], *, aside: bool = False) -> T:
         """Runs the change in a transaction; durable when it returns. `aside`: long work, never on the loop.
 
         A change checks first and writes then: if it raises one of our errors, it must not have written yet.
         """
+        if self._closed:
+            raise StoreUnavailable("the store is closed", hint="Open it again.")
         loop = asyncio.get_running_loop()
         done = Outcome(loop=loop)
         self._waiting.append((change, done))
@@ -126,6 +129,7 @@ class Writer:
         return answers
 
     def close(self) -> None:
+        self._closed = True
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()

@@ -1,0 +1,35 @@
+"""The page's files. A fixed set: no path of a request is ever looked up on the disk."""
+
+from functools import lru_cache
+
+from litestar import Response, get
+
+from ..errors import NotFound
+from .pages_view import WEB
+
+KINDS = {
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "htmx.min.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+    "htmx.LICENSE.txt": "text/plain",
+}
+KEEP = {"Cache-Control": "public, max-age=31536000, immutable"}
+"""Their addresses carry a digest."""
+
+
+@get("/static/{name:str}", sync_to_thread=False)
+def static_file(name: str) -> Response[bytes]:
+    if name not in KINDS:
+        raise NotFound("there is no such file", hint="The page names the files that it has.")
+    return Response(_content(name), media_type=f"{KINDS[name]}; charset=utf-8", headers=KEEP)
+
+
+@get("/favicon.ico", sync_to_thread=False)
+def icon() -> Response[bytes]:
+    return static_file.fn("icon.svg")
+
+
+@lru_cache(maxsize=16)
+def _content(name: str) -> bytes:
+    return (WEB / "static" / name).read_bytes()

@@ -1,0 +1,274 @@
+"""Who is let in and who is not: scopes, other people's sessions, guesses, path tricks, other sites, other hosts."""
+
+import http.client
+import json
+import socket
+
+import httpx
+import pytest
+
+from turnlog.server.limits import Buckets
+
+from .running import CHAT, SESSIONS, Running, running, talk, turnlog, wait_until
+
+CONFIG = '[agents.ops]\nsystem = "You run things."\n[server]\nhosts = ["chat.example.org"]\n'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    home = tmp_path_factory.mktemp("doors")
+    (home / "config.toml").write_text(CONFIG)
+    with running(home, script=[]) as server:
+        server.ann = server.make_token("ann", "--scope", "chat")
+        server.bob = server.make_token("bob", "--scope", "chat")
+        server.eve = server.make_token("eve", "--scope", "read", "--agent", "main")
+        server.cleo = server.make_token("cleo", "--scope", "read", "--scope", "chat")
+        with server.client(server.ann) as client:
+            server.hers = talk(client, "ann's secret 4711")[-1][1]["sessionId"]
+        yield server
+
+
+def call(server, token, method, path, **options):
+    with server.client(token) as client:
+        return client.request(method, path, **options)
+
+
+def test_one_sees_only_what_is_ones_own(server):
+    for base in (SESSIONS, "/api/sessions/main"):
+        for method, path, options in (
+            ("GET", f"{base}/{server.hers}", {}),
+            ("PATCH", f"{base}/{server.hers}", {"json": {"title": "x"}}),
+            ("DELETE", f"{base}/{server.hers}", {}),
+            ("POST", f"{base}/{server.hers}/compact", {"json": {}}),
+            ("POST", f"{base}/{server.hers}/undo-compact", {}),
+            ("POST", f"{base}/{server.hers}/fork", {"json": {}}),
+            ("POST", f"{base}/{server.hers}/rewind", {"json": {"to": 4}}),
+            ("GET", f"{base}/{server.hers}/prompt", {}),
+            ("GET", f"{base}/{server.hers}/coverage", {}),
+            ("GET", f"{base}/{server.hers}/events", {}),
+        ):
+            answer = call(server, server.bob, method, path, **options)
+            assert answer.status_code == 404, (method, path)
+            assert "4711" not in answer.text
+    for path in ("stream", "status"):
+        assert call(server, server.bob, "GET", f"{CHAT}/{path}", params={"sessionId": server.hers}).status_code == 404
+    assert call(server, server.bob, "POST", f"{CHAT}/stop", json={"sessionId": server.hers}).status_code == 404
+    assert call(server, server.bob, "POST", CHAT, json={"message": "x", "sessionId": server.hers}).status_code == 404
+    assert call(server, server.bob, "GET", SESSIONS).json() == {"sessions": [], "next": None, "total": 0}
+    assert call(server, server.ann, "GET", SESSIONS).json()["total"] == 1
+    assert call(server, server.ann, "GET", f"{SESSIONS}/{server.hers}").status_code == 200
+
+
+def test_a_key_of_somebody_else_is_refused(server):
+    for key in ("agent:main:web:direct:ann", "main:cli:user", "agent:main:telegram:direct:5"):
+        assert call(server, server.bob, "POST", CHAT, json={"message": "x", "key": key}).status_code == 403
+
+
+def test_a_scope_allows_what_it_says_and_no_more(server):
+    assert call(server, server.eve, "GET", f"{SESSIONS}/{server.hers}").status_code == 200
+    for method, path, body in (
+        ("POST", CHAT, {"message": "x"}),
+        ("POST", f"{CHAT}/stop", {"sessionId": server.hers}),
+        ("PATCH", f"{SESSIONS}/{server.hers}", {"title": "x"}),
+        ("DELETE", f"{SESSIONS}/{server.hers}", None),
+        ("POST", f"{SESSIONS}/{server.hers}/fork", {}),
+        ("GET", "/api/conversations", None),
+        ("GET", "/api/agents/main/conversations", None),
+        ("GET", "/api/agents/main/conversations/web-ann", None),
+    ):
+        answer = call(server, server.eve, method, path, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (403, "scope"), path
+    assert call(server, server.ann, "GET", "/metrics").status_code == 403
+    assert call(server, server.eve, "GET", "/metrics").status_code == 200
+
+
+def test_reading_others_does_not_mean_writing_to_them(server):
+    assert call(server, server.cleo, "GET", f"{SESSIONS}/{server.hers}").status_code == 200
+    assert call(server, server.cleo, "PATCH", f"{SESSIONS}/{server.hers}", json={"title": "x"}).status_code == 403
+    assert call(server, server.cleo, "DELETE", f"{SESSIONS}/{server.hers}").status_code == 403
+    assert call(server, server.cleo, "POST", CHAT, json={"message": "x", "sessionId": server.hers}).status_code == 403
+
+
+def test_another_agents_session_does_not_exist(server):
+    with server.client() as client:
+        sid = talk(client, "for ops", path="/api/agents/ops/chat")[-1][1]["sessionId"]
+        assert client.get(f"/api/agents/ops/sessions/{sid}").status_code == 200
+        assert client.get(f"{SESSIONS}/{sid}").status_code == 404
+        assert client.post(CHAT, json={"message": "x", "sessionId": sid}).status_code == 404
+        assert client.get("/api/agents/none/sessions").status_code == 404
+    assert call(server, server.eve, "GET", "/api/agents/ops/sessions").status_code == 404
+    assert call(server, server.eve, "GET", f"/api/agents/ops/sessions/{sid}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//api/agents/main/sessions",
+        "/api/agents/main/sessions/",
+        "/api/agents/main/../main/sessions",
+        "/static/../api/agents/main/sessions",
+        "/static/%2e%2e/api/agents/main/sessions",
+        "/healthz/../api/agents/main/sessions",
+        "/signin/../api/agents/main/sessions",
+        "/channels/../api/conversations",
+        "/api/agents/main/sessions/..%2f..%2f..%2fetc%2fpasswd",
+        "/api/agents/main/sessions/%2e%2e",
+        "/api/agents/..%2f..%2f/sessions",
+        "/API/agents/main/sessions",
+        "/api/agents/main/sessions;x=1",
+        "/api/agents/main/sessions%00",
+        "/healthz%2f..%2fapi/conversations",
+        "/openapi.json/../api/conversations",
+    ],
+)
+@pytest.mark.parametrize("token", [False, True])
+def test_no_path_leads_around_the_door(server, path, token):
+    """Sent as it stands; a client library would tidy it up."""
+    host, _, port = server.base.removeprefix("http://").partition(":")
+    headers = {"Authorization": f"Bearer {server.bob}"} if token else {}
+    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    connection.putrequest("GET", path, skip_host=True)
+    for name, value in {"Host": f"{host}:{port}", **headers}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    assert answer.status in ((400, 404, 200) if token else (401, 404)), text
+    assert "4711" not in text
+    assert "root:" not in text
+    assert answer.status != 200 or json.loads(text)["sessions"] == []
+
+
+def test_a_token_in_the_query_is_no_token(server):
+    for name in ("token", "access_token", "authorization", "code"):
+        assert httpx.get(f"{server.base}{SESSIONS}?{name}={server.ann}", trust_env=False).status_code == 401
+    assert server.ann not in server.log.read_text()
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.evil.com", "localhost.evil.com", "", "0x7f000001.x", "[::1].evil"])
+def test_a_host_that_is_not_ours_is_refused(server, host):
+    for path in (SESSIONS, "/healthz", "/signin"):
+        answer = call(server, None, "GET", path, headers={"Host": host})
+        assert answer.status_code in (400, 403)
+    assert call(server, None, "GET", SESSIONS, headers={"Host": "chat.example.org"}).status_code == 200
+    assert call(server, None, "GET", SESSIONS, headers={"Host": "localhost:1"}).status_code == 200
+    assert call(server, None, "GET", SESSIONS, headers={"Host": "[::1]:8600"}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1.evil.example"])
+def test_a_request_from_another_site_is_refused(server, origin):
+    body = {"message": "x"}
+    answer = call(server, None, "POST", CHAT, json=body, headers={"Origin": origin})
+    assert (answer.status_code, answer.json()["code"]) == (403, "origin")
+    assert call(server, None, "GET", SESSIONS, headers={"Origin": origin}).status_code == 403
+    crossed = call(server, None, "POST", CHAT, json=body, headers={"Sec-Fetch-Site": "cross-site"})
+    assert crossed.status_code == 403
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_the_link_signs_in_once_and_the_cookie_is_the_pages_alone(tmp_path):
+    with running(tmp_path, script=[]) as server:
+        link = server.said.split("Sign in once at ")[1].split()[0]
+        code = link.partition("code=")[2]
+        origin = {"Origin": server.base}
+        with httpx.Client(base_url=server.base, trust_env=False) as browser:
+            assert browser.post("/api/signin", json={"code": code}, headers={"Origin": "http://evil"}).status_code == 403
+            signed = browser.post("/api/signin", json={"code": code}, headers=origin)
+            assert signed.status_code == 204
+            cookie = signed.headers["set-cookie"].lower()
+            assert "httponly" in cookie
+            assert "samesite=strict" in cookie
+            assert browser.get(SESSIONS).status_code == 200
+            assert browser.post(CHAT, json={"message": "x"}).status_code == 403  # says not where it comes from
+            assert browser.post(CHAT, json={"message": "x"}, headers={"Origin": "http://evil"}).status_code == 403
+            assert browser.post(CHAT, json={"message": "x"}, headers=origin).status_code == 200
+            assert browser.delete("/api/signin", headers=origin).status_code == 204
+            browser.cookies.set("turnlog", signed.cookies["turnlog"])
+            assert browser.get(SESSIONS).status_code == 401
+        for body in ({"code": code}, {"code": ""}, {"code": "guess"}, {"token": "guess"}, {}, {"token": ""}):
+            assert httpx.post(f"{server.base}/api/signin", json=body, trust_env=False).status_code == 401
+        with httpx.Client(base_url=server.base, trust_env=False) as browser:
+            assert browser.post("/api/signin", json={"token": server.token}).status_code == 204
+            assert browser.get(SESSIONS).status_code == 200
+            turnlog(["token", "revoke", server.token.split("_")[1], "--home", str(tmp_path)])
+            assert browser.get(SESSIONS).status_code == 401
+        log = server.log.read_text()
+        assert code not in log
+        assert server.token not in log
+        server.restart()
+        assert "Sign in" not in server.said
+
+
+def test_a_person_without_a_cookie_is_led_to_the_sign_in_page(server):
+    answer = httpx.get(f"{server.base}/chats", headers={"Accept": "text/html"}, trust_env=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/signin")
+    assert httpx.get(f"{server.base}{SESSIONS}", headers={"Accept": "text/html"}, trust_env=False).status_code == 401
+
+
+def test_every_answer_says_that_it_is_not_to_be_framed_sniffed_or_kept(server):
+    for answer in (call(server, None, "GET", SESSIONS), httpx.get(f"{server.base}/nothing", trust_env=False)):
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_the_log_has_a_line_for_each_request_and_no_secret_in_any(server):
+    with server.client() as client:
+        answer = client.get(f"{SESSIONS}/sk-abcdefghijklmnopqrstuvwxyz0123456789?q=hidden")
+        known = answer.headers["x-request-id"]
+    lines = wait_until(lambda: [line for line in server.log.read_text().splitlines() if known in line])
+    line = json.loads(lines[0])
+    assert (line["event"], line["status"], line["principal"]) == ("request", 404, "admin")
+    text = server.log.read_text()
+    for secret in (server.token, server.ann, server.bob, "hidden", "4711", "abcdefghijklmnopqrstuvwxyz0123456789"):
+        assert secret not in text
+
+
+def test_files_are_private_from_the_beginning(server):
+    for path in server.home.rglob("*"):
+        if path.name in ("server.out", "server.log", "script.jsonl", "config.toml", "requests.jsonl"):
+            continue
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_those_who_ask_too_often_are_told_to_wait(tmp_path):
+    with running(tmp_path, script=[], env={"TURNLOG_SERVER_RATE": "5"}) as server, server.client() as client:
+        answers = [client.get(SESSIONS) for _ in range(40)]
+        refused = [answer for answer in answers if answer.status_code == 429]
+        assert refused
+        assert answers[0].status_code == 200
+        assert refused[0].headers["retry-after"] == "1"
+        assert refused[0].json()["code"] == "rate"
+        tries = [client.get(SESSIONS, headers={"Authorization": f"Bearer {n}"}).status_code for n in range(200)]
+        assert set(tries) == {401, 429}
+
+
+def test_a_bucket_fills_again_and_forgets_nobody_too_soon():
+    now = [0.0]
+    buckets = Buckets(2, 4, lambda: now[0])
+    assert [buckets.take("a") for _ in range(6)] == [True] * 4 + [False] * 2
+    assert buckets.take("b")
+    now[0] = 1.0
+    assert [buckets.take("a") for _ in range(3)] == [True, True, False]
+
+
+def test_garbage_on_the_wire_harms_nobody(server):
+    host, _, port = server.base.removeprefix("http://").partition(":")
+    for junk in (b"\x00" * 100, b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", b"A" * 100_000):
+        with socket.create_connection((host, int(port)), timeout=5) as wire:
+            wire.sendall(junk + b"\r\n\r\n")
+            try:
+                wire.recv(1000)
+            except ConnectionResetError:
+                pass
+    assert httpx.get(f"{server.base}/healthz", trust_env=False).json() == {"status": "ok"}
+
+
+def test_there_is_no_server_without_a_token(tmp_path):
+    server = Running(tmp_path, script=[])
+    try:
+        assert (tmp_path / "admin.token").stat().st_mode & 0o777 == 0o600
+        assert httpx.get(f"{server.base}{SESSIONS}", trust_env=False).status_code == 401
+    finally:
+        assert server.stop() == 0

@@ -1,0 +1,211 @@
+"""Coming back to a turn: after a reload, a lost connection, a restart of the server."""
+
+import asyncio
+import json
+import socket
+import time
+
+import pytest
+from httpx_sse import connect_sse
+
+from turnlog.core.events import Done, TextDelta, ThinkingDelta
+from turnlog.live import Live
+from turnlog.server import sse
+from turnlog.errors import UsageError
+
+from .running import CHAT, SESSIONS, kinds, rejoin, running, talk, text_of, wait_until
+
+
+def begin(client, message="go", **fields):
+    """A session whose turn runs, and the first frames of it; the connection is then dropped."""
+    with connect_sse(client, "POST", CHAT, json={"message": message, **fields}) as source:
+        told = source.iter_sse()
+        first = next(told)
+        return source.response.headers["turnlog-session"], [(first.id, first.json())]
+
+
+def test_whoever_comes_back_gets_every_event_once_and_in_order(tmp_path):
+    words = [f"w{n} " for n in range(40)]
+    with running(tmp_path, script=[{"deltas": words, "delay_ms": 25}]) as server, server.client() as client:
+        sid, frames = begin(client)
+        for header in (False, True, False):
+            with connect_sse(
+                client,
+                "GET",
+                f"{CHAT}/stream",
+                params={"sessionId": sid, **({} if header else {"after": frames[-1][0]})},
+                headers={"Last-Event-ID": frames[-1][0]} if header else {},
+            ) as source:
+                for event in source.iter_sse():
+                    frames.append((event.id, event.json()))
+                    if len(frames) % 12 == 0:
+                        break
+        frames += rejoin(client, sid, after=frames[-1][0])
+        assert text_of(frames) == "".join(words)
+        assert [int(place.partition("-")[2]) for place, _ in frames] == list(range(1, len(frames) + 1))
+        assert kinds(frames)[-1] == "done"
+        assert kinds(rejoin(client, sid, after=frames[-1][0])) == ["idle"]
+        assert kinds(rejoin(client, sid)) == ["idle"]
+        assert rejoin(client, sid, after=frames[-3][0]) == frames[-2:]
+
+
+def test_ten_thousand_deltas_are_all_told_again(tmp_path):
+    words = [f"{n} " for n in range(10_000)]
+    slow = {"deltas": words, "delay_ms": 0}
+    with running(tmp_path, script=[slow]) as server, server.client() as client:
+        sid, frames = begin(client)
+        wait_until(lambda: client.get(f"{CHAT}/status", params={"sessionId": sid}).json()["status"] == "idle")
+        frames += rejoin(client, sid, after=frames[-1][0])
+        assert text_of(frames) == "".join(words)
+        assert [int(place.partition("-")[2]) for place, _ in frames] == list(range(1, len(frames) + 1))
+
+
+def test_a_page_that_was_reloaded_gets_the_running_turn_from_its_beginning(tmp_path):
+    with running(tmp_path, script=[{"deltas": ["a", "b", "c"] * 5, "delay_ms": 60}]) as server:
+        with server.client() as client:
+            sid, _ = begin(client)
+            assert text_of(rejoin(client, sid)) == "abc" * 5
+
+
+def test_after_a_restart_a_turn_without_tools_is_run_again_and_ends_with_done(tmp_path):
+    script = [{"deltas": ["never ", "finished"], "delay_ms": 3000}, {"text": "a new answer", "delay_ms": 700}]
+    with running(tmp_path, script=script) as server:
+        with server.client() as client:
+            sid, frames = begin(client)
+            server.restart()
+        with server.client() as client:
+            again = rejoin(client, sid, last=frames[-1][0])
+            assert kinds(again)[0] == "snapshot"
+            assert again[0][1]["text"] == ""  # replaces what the client holds
+            assert text_of(again) == "a new answer"
+            assert kinds(again)[-1] == "done"
+            assert {place.partition("-")[0] for place, _ in again} == {frames[0][0].partition("-")[0]}
+            assert rejoin(client, sid, last=again[-2][0])[-1] == again[-1]
+            entries = client.get(f"{SESSIONS}/{sid}").json()["entries"]
+            assert [e["type"] for e in entries if e["type"] in ("user", "assistant")] == ["user", "assistant"]
+
+
+def test_after_a_restart_a_turn_whose_tool_had_started_ends_as_interrupted(tmp_path):
+    call = {"id": "c1", "name": "list_dir", "input": {"path": "."}}
+    script = [{"text": "let me look", "tool_calls": [call]}, {"text": "never said", "delay_ms": 20_000}]
+    with running(tmp_path, script=script) as server:
+        with server.client() as client:
+            sid, frames = begin(client)
+            wait_until(lambda: "tool_result" in client.get(f"{SESSIONS}/{sid}").text)
+            server.restart()
+        with server.client() as client:
+            again = rejoin(client, sid, last=frames[-1][0])
+            assert kinds(again) == ["snapshot", "error"]
+            assert again[0][1]["text"] == "let me look"
+            assert again[-1][1]["code"] == "interrupted"
+            assert kinds(rejoin(client, sid, last=again[-1][0])) == ["idle"]
+            assert kinds(talk(client, "go on", sessionId=sid))[-1] == "done"
+
+
+def test_after_a_restart_an_ended_turn_is_told_from_the_log(tmp_path):
+    with running(tmp_path, script=[{"text": "all of it"}]) as server:
+        with server.client() as client:
+            frames = talk(client)
+            sid = frames[-1][1]["sessionId"]
+            server.restart()
+        with server.client() as client:
+            again = rejoin(client, sid, last=frames[0][0])
+            assert kinds(again) == ["snapshot", "done"]
+            assert again[0][1]["text"] == "all of it"
+            assert again[-1][1] == frames[-1][1]
+
+
+def test_messages_that_waited_are_answered_after_a_restart(tmp_path):
+    with running(tmp_path, script=[{"text": "slow", "delay_ms": 20_000}], env={"TURNLOG_QUEUE_MODE": "followup"}) as server:
+        with server.client() as client, connect_sse(client, "POST", CHAT, json={"message": "first"}) as source:
+            sid = source.response.headers["turnlog-session"]
+            with connect_sse(client, "POST", CHAT, json={"message": "second", "sessionId": sid}) as other:
+                assert next(other.iter_sse()).json()["type"] == "queued"
+            server.kill()
+        server.start()
+        with server.client() as client:
+            row = f"{SESSIONS}/{sid}"
+            wait_until(lambda: client.get(row).json()["session"]["messageCount"] == 4)
+            assert kinds(rejoin(client, sid))[-1] in ("done", "idle")
+
+
+def test_two_servers_at_one_store_tell_a_turn_from_each_other(tmp_path):
+    store = f"sqlite:{tmp_path}/shared/sessions.db"
+    call = {"id": "c1", "name": "list_dir", "input": {"path": "."}}
+    script = [{"text": "looking", "tool_calls": [call]}, {"deltas": ["do", "ne"], "delay_ms": 700}]
+    with running(tmp_path / "a", script=script, store=store) as one:
+        with running(tmp_path / "b", script=[], store=store, env=_same_token(one, tmp_path / "b")) as two:
+            with one.client() as client, two.client(one.token) as other:
+                sid, frames = begin(client)
+                told = rejoin(other, sid, last=frames[-1][0])
+                assert kinds(told) == ["snapshot", "snapshot", "done"]
+                assert [event["text"] for _, event in told[:2]] == ["looking", "done"]
+
+
+def _same_token(one, home):
+    home.mkdir(parents=True)
+    (home / "admin.token").write_text(one.token)
+    return {}
+
+
+def test_a_slow_reader_gets_everything_and_others_do_not_wait_for_it(tmp_path):
+    words = ["x" * 1000] * 8_000
+    with running(tmp_path, script=[{"deltas": words}]) as server, server.client() as client:
+        body = json.dumps({"message": "much"}).encode()
+        host, _, port = server.base.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as lazy:
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            lazy.sendall(
+                f"POST {CHAT} HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {server.token}\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            wait_until(lambda: client.get(SESSIONS).json()["sessions"][:1])
+            sid = client.get(SESSIONS).json()["sessions"][0]["id"]
+            wait_until(lambda: client.get(f"{CHAT}/status", params={"sessionId": sid}).json()["status"] == "idle", 60)
+            time.sleep(1)
+            got = bytearray()
+            while b'"done"' not in got[-2000:]:
+                piece = lazy.recv(1 << 20)
+                assert piece
+                got += piece
+        assert got.count(b"x") >= 8_000_000
+        assert got.count(b"data: ") < 8_000  # joined for it
+
+
+def test_joining_deltas_loses_no_text_and_keeps_the_last_number():
+    events = [TextDelta(text="a"), TextDelta(text="b"), ThinkingDelta(text="t"), ThinkingDelta(text="u"), TextDelta(text="c")]
+    assert sse._joined(events, slow=False) == list(enumerate(events))
+    assert sse._joined(events, slow=True) == [
+        (1, TextDelta(text="ab")),
+        (3, ThinkingDelta(text="tu")),
+        (4, TextDelta(text="c")),
+    ]
+
+
+def test_a_turn_is_followed_in_batches_by_any_number_of_listeners():
+    async def go():
+        live = Live("s", 7)
+        listeners = [asyncio.create_task(_collect(live)) for _ in range(3)]
+        for n in range(1_000):
+            live.add(TextDelta(text=str(n)))
+            if n % 100 == 0:
+                await asyncio.sleep(0)
+        live.add(Done(session_id="s", token_estimate=1))
+        for got in await asyncio.gather(*listeners):
+            assert got.count(b"data: ") == 1_001
+            assert got.startswith(b"id: 7-1\n")
+            assert b"id: 7-1001\n" in got
+
+    asyncio.run(go())
+
+
+async def _collect(live):
+    return b"".join([chunk async for chunk in sse.follow(live)])
+
+
+@pytest.mark.parametrize("bad", ["", "x", "1", "1-", "-1", "1-2-3", "1-x", "¹-1", "9" * 30 + "-" + "9" * 30])
+def test_only_an_event_id_is_an_event_id(bad):
+    with pytest.raises(UsageError):
+        sse.parse_place(bad)
+    assert sse.parse_place("12-7") == sse.Place(12, 7)

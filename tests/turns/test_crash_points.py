@@ -1,0 +1,158 @@
+"""kill -9 around every append of a turn: what was acknowledged is there once, and the session goes on. A7, A12, D13."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turnlog.core.entries import Assistant, Failed
+from turnlog.testing import ScriptedProvider, check_messages
+
+from .talk import KEY, ask, log, opened, run, shown
+
+ROOT = Path(__file__).parents[2]
+CRASHES = int(os.environ.get("CRASHES", "25"))
+KINDS = ("jsonl", "sqlite")
+
+
+def crashing(*args):
+    command = [sys.executable, "-m", "tests.turns.crashing", *map(str, args)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60 + CRASHES)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("rerun", ["mark", "rerun"])
+@pytest.mark.parametrize(("scenario", "appends"), [("tools", 10), ("compaction", 6)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_before_or_after_any_append_of_a_turn_nothing_is_lost_and_the_session_goes_on(
+    kind, scenario, appends, rerun, tmp_path
+):
+    told = crashing("points", tmp_path, kind, scenario, rerun)
+    assert int(told.split()[0]) == 2 * appends
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_at_random_points_of_many_turns_with_tools_nothing_is_lost_or_doubled(kind, tmp_path):
+    seed = random.SystemRandom().randrange(10**6)
+    assert f"{CRASHES} crashes" in crashing("random", tmp_path, kind, CRASHES, seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_between_a_summary_and_its_commit_the_state_is_fully_old_or_fully_new(kind, tmp_path):
+    seed = random.SystemRandom().randrange(10**6)
+    assert crashing("commit", tmp_path, kind, 20, seed).startswith("20 (")
+
+
+WAITING = """
+import asyncio, sys
+from tests.turns.gates import Gated
+from tests.turns.talk import KEY, opened
+async def main():
+    provider = Gated()
+    async with opened(sys.argv[1], provider, store_durability="full") as t:
+        await t.accept(KEY, "first")
+        await provider.reached[0].wait()
+        print("asked", flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+def kill_during_the_model_call(url):
+    child = subprocess.Popen([sys.executable, "-c", WAITING, url], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "asked\n"
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    assert child.returncode == -signal.SIGKILL
+
+
+def test_killed_during_the_model_call_the_text_is_merged_with_the_next_message_once(url):
+    kill_during_the_model_call(url)
+
+    async def main():
+        for _ in range(2):
+            provider = ScriptedProvider([{"text": "answer"}])
+            async with opened(url, provider) as t:
+                await ask(t, "new" if not await answers(t) else "newer")
+            assert [text for _, text in shown(provider.prompts[-1])][0] == "first\n\nnew"
+            assert str(provider.prompts[-1].messages).count("first") == 1
+            check_messages(provider.prompts[-1].messages)
+        async with opened(url) as t:
+            assert [e.code for e in await log(t) if isinstance(e, Failed)] == ["interrupted"]
+
+    async def answers(t):
+        return [e for e in await log(t) if isinstance(e, Assistant)]
+
+    run(main())
+
+
+def test_killed_during_the_model_call_the_text_alone_ends_the_next_request_after_any_number_of_restarts(url):
+    kill_during_the_model_call(url)
+
+    async def main():
+        for _ in range(3):
+            async with opened(url) as t:
+                await t.resume()
+                await t.queue.idle()
+        provider = ScriptedProvider()
+        async with opened(url, provider) as t:
+            await ask(t, "new")
+        assert shown(provider.prompts[-1]) == [("user", "first\n\nnew")]
+
+    run(main())
+
+
+def test_killed_during_the_model_call_the_turn_is_run_again_once_where_that_is_wanted(url):
+    kill_during_the_model_call(url)
+
+    async def main():
+        provider = ScriptedProvider([{"text": "answer"}])
+        for _ in range(2):
+            async with opened(url, provider) as t:
+                await t.resume(rerun=True)
+                await t.queue.idle()
+        assert [shown(prompt) for prompt in provider.prompts] == [[("user", "first")]]
+
+    run(main())
+
+
+def test_killed_while_messages_wait_all_of_them_are_answered_in_order(url):
+    command = [sys.executable, "-c", WAITING.replace('print("asked"', "await more(t)\n        print('asked'"), url]
+    command[2] = command[2].replace("async def main", MORE + "async def main")
+    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "asked\n"
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+    async def main():
+        provider = ScriptedProvider()
+        async with opened(url, provider) as t:
+            await t.resume()
+            await t.queue.idle()
+            assert (await t.session(KEY)).received == ()
+        assert [text for role, text in shown(provider.prompts[-1]) if role == "user"] == [
+            "first\n\nwaiting 0",
+            "waiting 1",
+            "waiting 2",
+        ]
+
+    asyncio.run(main())
+
+
+MORE = """
+async def more(t):
+    for n in range(3):
+        await t.accept(KEY, f"waiting {n}", mode="followup")
+"""
