@@ -46,6 +46,11 @@ ALLOWED = {
         *("core", "stores", "providers", "tools", "sessions", "settings", "errors"),
         *("agents", "compactor", "journal", "library", "memory", "queue", "request_log", "runner"),
     },
+    "cli": {
+        *("core", "stores", "providers", "sessions", "settings", "copying", "progress", "errors", "__version__"),
+        *("agents", "library", "queue", "wiring", "server", "cli"),
+    },
+    "__main__": {"cli"},
     "errors": set(),
     "__init__": {"core", "errors", "stores", "sessions", "copying", "wiring", "library", "tools"},
 }

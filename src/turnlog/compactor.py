@@ -83,9 +83,19 @@ class Compactor(Struct, frozen=True, kw_only=True):
         yield CompactionEnd(tokens_before=before, tokens_after=folded.body.tokens_after)
 
     async def fold(self, journal: Journal, step: Compact, limits: Limits, focus: str = "") -> Folded:
-        lenient = step.trigger == "overflow"
-        summary = await self._summary(journal.session_id, step.plan, limits, focus, lenient)
-        body = compaction.complete(
+        """A compaction whose summary counts. An answer that does not is asked for once more, with the reason."""
+        why = ""
+        for _ in range(SUMMARY_TRIES):
+            answer = self._cut(await self._in_chunks(journal.session_id, step.plan, limits, focus, why))
+            body = self._body(step, answer, focus)
+            why = _refusal(step, body, limits)
+            if not why:
+                after = guard.size_after(step.plan.transcript, [body, *step.along], limits)
+                return Folded(replace(body, tokens_after=after), step.along)
+        raise Refused(why)
+
+    def _body(self, step: Compact, summary: str, focus: str) -> Compaction:
+        return compaction.complete(
             step.plan,
             summary,
             trigger=step.trigger,
@@ -94,17 +104,6 @@ class Compactor(Struct, frozen=True, kw_only=True):
             model=self.model,
             focus=focus or None,
         )
-        after = guard.size_after(step.plan.transcript, [body, *step.along], limits)
-        return Folded(replace(body, tokens_after=after), step.along)
-
-    async def _summary(self, session_id: str, plan: Plan, limits: Limits, focus: str, lenient: bool) -> str:
-        why = ""
-        for _ in range(SUMMARY_TRIES):
-            answer = self._cut(await self._in_chunks(session_id, plan, limits, focus, why))
-            why = summaries.refusal(plan, answer, lenient=lenient)
-            if not why:
-                return answer
-        raise Refused(why)
 
     def _cut(self, answer: str) -> str:
         most = self.chars
@@ -114,7 +113,7 @@ class Compactor(Struct, frozen=True, kw_only=True):
         """Each chunk with the summary of those before it, so that start, middle and end all reach the result."""
         window = self.window or limits.window
         budget = int(window * CHUNK_SHARE)
-        size = compaction.sizer(plan.view, scale=limits.scale)
+        size = compaction.sizer(plan.view, scale=limits.scale, whole=True)
         for _ in range(SHRINKS_MAX):
             pieces = summaries.chunks(plan, size, budget)
             if len(pieces) > CHUNKS_MAX:
@@ -169,3 +168,12 @@ class Compactor(Struct, frozen=True, kw_only=True):
             except ProviderBusy as error:
                 await retrying.pause(error, number, self.backoff_s)
         raise AssertionError("pause() raises in the end")
+
+
+def _refusal(step: Compact, body: Compaction, limits: Limits) -> str:
+    """On overflow only whether it helps counts; by itself a compaction must also have kept what is exact."""
+    lenient = step.trigger == "overflow"
+    why = summaries.refusal(step.plan, body.summary, lenient=lenient)
+    if not why and lenient and not guard.shrinks(step.plan.transcript, [body, *step.along], limits):
+        return "the prompt would be no shorter with this summary"
+    return why

@@ -11,6 +11,7 @@ import msgspec
 from .convlog import Conversation, Filter, Record, file_name, matches, milliseconds
 from .core.keys import AGENT_ID
 from .errors import StoreUnavailable
+from .stores.files import make_dir
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
@@ -30,7 +31,7 @@ class FileShelf:
         folder = self._root / "agents" / agent / "convlogs"
         path = folder / f"{file_name(record.channel_id)}.jsonl"
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_dir(folder)
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             with os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)

@@ -31,7 +31,9 @@ CREATE INDEX IF NOT EXISTS messages_of_sender ON messages (sender, agent, channe
 """
 _COUNT = """
 INSERT INTO conversations VALUES (?, ?, ?, 1, ?, ?) ON CONFLICT DO UPDATE SET
-  message_count = message_count + 1, first_at = min(first_at, excluded.first_at), last_at = max(last_at, excluded.last_at)
+  message_count = message_count + 1,
+  first_at = min(first_at, excluded.first_at),
+  last_at = max(last_at, excluded.last_at)
 """
 _ADD = (
     "INSERT INTO messages (agent, channel_id, channel_type, ts, role, sender, content, folded) VALUES (?,?,?,?,?,?,?,?)"

@@ -24,6 +24,7 @@ from .core.entries import (
     Undo,
     User,
     text_of,
+    user_content,
 )
 from .core.session import Session
 from .errors import Conflict, Corrupt
@@ -138,15 +139,22 @@ class Journal:
         return body
 
     async def _release(self, reply: Assistant) -> list[Entry]:
-        bodies = [replace(entry, seq=0) for entry in self.held]
+        bodies = [
+            self._spoken(entry.from_) if isinstance(entry, User) else replace(entry, seq=0) for entry in self.held
+        ]
         self.held = []
         return await self._append([*bodies, reply])
+
+    def _spoken(self, seqs: Sequence[int]) -> User:
+        """A user's row that was held back has its words in it too: those who read such tables look for them there."""
+        known = {entry.seq: entry for entry in self.stored if isinstance(entry, Received)}
+        return User(content=user_content(User(from_=tuple(seqs)), known), from_=tuple(seqs))
 
     async def settle(self, *last: Entry) -> None:
         """Ends a turn: of what was held back, the questions and the answer's text are stored, in one append."""
         held, self.held = self.held, []
         seqs = tuple(seq for entry in held if isinstance(entry, User) for seq in entry.from_)
-        bodies: list[Entry] = [User(from_=seqs)] if seqs else []
+        bodies: list[Entry] = [self._spoken(seqs)] if seqs else []
         answers = [entry for entry in held if isinstance(entry, Assistant)]
         if answers and not last:
             answer = answers[-1]

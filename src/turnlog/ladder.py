@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from .compactor import Compactor
 from .core import guard, overflow
-from .core.entries import Assistant
+from .core.entries import Assistant, text_of
 from .core.events import Event, GuardStage, Snapshot, TextDelta
 from .core.guard import Compact, Limits, Rescue, Send, Shorten
 from .core.history import History
@@ -55,6 +55,7 @@ async def climb(
         if silent is None:
             raise
         # It answered each time, only with more input than we believe it can take: that belief may be wrong.
+        yield Snapshot(text=text_of(silent.content))
         yield silent
     finally:
         steps.close()

@@ -245,7 +245,7 @@ class Turnlog:
         agent = await self._agent(row.agent)
         limits = agent.scaled(await self._runner.calibration.of(agent.provider.model))
         async with self.store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
-            journal = await self._runner.take(row.id, lease)
+            journal = await self._runner.take(row.id, lease, mark=not dry_run)
             step = _asked_for(journal, limits)
             folded = await agent.compactor.fold(journal, step, limits, focus)
             if not dry_run:

@@ -8,7 +8,7 @@ from .core.events import TERMINAL, Done, ErrorEvent, Event, Snapshot
 
 FIRST = 1
 FIRST_AGAIN = 1_000_001
-"""A turn that is begun again after a crash counts from here: who heard the first attempt is not taken for its listener."""
+"""A turn that is begun again after a crash counts from here: who heard the first attempt is not its listener."""
 
 
 class Live:

@@ -337,7 +337,12 @@ class Queue:
 
     async def _turn(self, line: Line, journal: Journal, job: Job, ticket: Ticket | None) -> None:
         live = Live(journal.session_id)
-        took = await self._runner.begin(journal, job)
+        try:
+            took = await self._runner.begin(journal, job)
+        except BaseException as error:
+            if ticket is not None:  # its words are not stored, and whoever waits for that must know
+                ticket.refuse(error if isinstance(error, TurnlogError) else Busy("the turn was called off"))
+            raise
         if took is None:
             if ticket is not None:
                 ticket.stored.set_result(False)

@@ -222,13 +222,14 @@ class Runner:
         return warm is None or warm.window > turn.limits.window
 
     async def _call(self, turn: Turn) -> AsyncIterator[Event | Assistant]:
-        first = turn.rounds == 0 and turn.agent.when != "after_turn"
+        first = turn.rounds == 0 and (turn.agent.when != "after_turn" or self._is_resumed(turn))
+        limits = _fitting_only(turn.limits) if first and turn.agent.when == "after_turn" else turn.limits
         compact_first = first or turn.agent.when == "in_loop"
 
         def attempt(shown: History) -> AsyncIterator[Event | Assistant]:
             return self._attempt(turn, shown)
 
-        async for item in climb(turn.journal, turn.limits, attempt, turn.agent.compactor, compact_first=compact_first):
+        async for item in climb(turn.journal, limits, attempt, turn.agent.compactor, compact_first=compact_first):
             if isinstance(item, Assistant) and turn.prompt is not None:
                 scale = self.calibration.learn(turn.agent.provider.model, turn.prompt, turn.limits, item)
                 turn.limits = replace(turn.limits, scale=scale)
@@ -346,6 +347,11 @@ class Runner:
                 blocks: list[Block] = [{"type": "text", "text": turn.partial}]
                 bodies.append(Assistant(content=blocks, model=turn.agent.provider.model, stop="error"))
             await journal.fail(events.code_of(error), str(error), *bodies)
+
+
+def _fitting_only(limits: Limits) -> Limits:
+    """At the first turn after a start a new message counts where it may not fit; other triggers look back only."""
+    return replace(limits, triggers=tuple(trigger for trigger in limits.triggers if trigger.kind == "window"))
 
 
 def _usable(reply: Assistant, turn: Turn) -> Assistant:

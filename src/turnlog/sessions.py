@@ -5,7 +5,7 @@ not see does not exist for one (NotFound, not Denied), so that ids cannot be gue
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from copy import copy
 from typing import Any, TypeAlias
@@ -30,6 +30,7 @@ from .core.entries import (
     Title,
     Undo,
     Unpin,
+    User,
 )
 from .core.history import History
 from .core.keys import SessionKey
@@ -53,6 +54,8 @@ EDIT_WAIT_S = 5.0
 Entries: TypeAlias = list[Entry]
 Hits: TypeAlias = list[Hit]
 Explanation: TypeAlias = list[Coverage]
+PinBudget: TypeAlias = Callable[[str], Awaitable[int]]
+"""agent → tokens that pins may take in the window of its model."""
 
 
 class Loaded(Struct, frozen=True):
@@ -71,7 +74,7 @@ class Sessions:
         *,
         principal: Principal = OWNER,
         inject: str = "user",
-        pin_tokens: int | None = None,
+        pin_tokens: PinBudget | int | None = None,
         clock: Clock | None = None,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -327,7 +330,9 @@ class Sessions:
             forked_from=Origin(id=session_id, seq=at),
         )
         async with self._store.lease(new_id) as lease:
-            await self._store.append(new_id, [opened, *map(_inherited, past[1:])], expect=0, lease=lease)
+            taken = {seq for entry in past if isinstance(entry, User) for seq in entry.from_}
+            inherited = [_inherited(entry, taken) for entry in past[1:]]
+            await self._store.append(new_id, [opened, *inherited], expect=0, lease=lease)
         return await self._store.describe(new_id)
 
     async def rewind(self, session_id: str, to: int) -> Session:
@@ -354,7 +359,8 @@ class Sessions:
         return await self._store.describe(session_id)
 
     async def _check_pins(self, row: Session, target: int) -> None:
-        if self._pin_tokens is None:
+        budget = self._pin_tokens if isinstance(self._pin_tokens, int | None) else await self._pin_tokens(row.agent)
+        if budget is None:
             return
         entries: Entries = []
         while missing := history.missing(entries, [*row.pins, (target, target)]):
@@ -363,9 +369,9 @@ class Sessions:
         view = history.survey(sorted(entries, key=lambda entry: entry.seq))
         messages = (entry for entry in entries if isinstance(entry, MESSAGES))
         size = sum(tokens.of_text(history.as_text(history.whole_content(entry, view))) for entry in messages)
-        if size > self._pin_tokens:
+        if size > budget:
             raise UsageError(
-                f"the pins would take about {size:,} tokens; the budget is {self._pin_tokens:,}",
+                f"the pins would take about {size:,} tokens; the budget is {budget:,}",
                 hint="Unpin something first, or raise compaction.pin_budget.",
             )
 
@@ -449,8 +455,11 @@ def _checked_label(label: str | None) -> str | None:
     return clean
 
 
-def _inherited(entry: Entry) -> Entry:
-    """An entry in a fork. What concerned only the source keeps its place, so that seqs still fit, but is inert."""
-    if isinstance(entry, Selected | Status | Received):
+def _inherited(entry: Entry, taken: Collection[int]) -> Entry:
+    """An entry in a fork. What concerned only the source keeps its place, so that seqs still fit, but is inert.
+
+    A message that waits in the source waits there alone; one that a turn has taken holds that turn's words.
+    """
+    if isinstance(entry, Selected | Status) or (isinstance(entry, Received) and entry.seq not in taken):
         return Foreign(ts=entry.ts, raw=to_builtins(entry))
     return entry

@@ -75,6 +75,8 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Names under which a proxy makes the server known; addresses and localhost need not be listed."""
     rate: int = 500
     """Requests a second that one token may make."""
+    drain_s: int = 20
+    """How long running turns may take to end when the server closes."""
 
 
 class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):

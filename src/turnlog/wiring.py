@@ -13,7 +13,7 @@ from . import request_log
 from .agents import Agent, schemas
 from .compactor import Compactor, OnRequest, unlogged
 from .core import keys
-from .errors import UsageError
+from .errors import TurnlogError, UsageError
 from .journal import Hold
 from .library import Turnlog
 from .memory import Memory, open_memory, owner_of, place_of
@@ -56,7 +56,7 @@ async def open(  # noqa: A001 - turnlog.open() is the name people look for
         agents = await stack.enter_async_context(
             Agents(settings, tools=tools, workspace=workspace, provider=provider, log=log)
         )
-        sessions = _sessions(settings, store, clock)
+        sessions = Sessions(store, inject=settings.compaction.inject, pin_tokens=agents.pin_tokens, clock=clock)
         runner = Runner(
             store,
             sessions,
@@ -124,6 +124,14 @@ class Agents(AsyncExitStack):
             self._ready[name] = await self._make(name)
         return self._ready[name]
 
+    async def pin_tokens(self, name: str) -> int:
+        """Of the model's own window, where the model can be had."""
+        try:
+            window = (await self.get(name)).limits.window
+        except TurnlogError:
+            window = limits_of(self._settings).window
+        return int(self._settings.compaction.pin_budget * window)
+
     async def _make(self, name: str) -> Agent:
         settings = self._settings
         if name not in settings.agents and name != "main":
@@ -180,11 +188,6 @@ def hold_of(settings: Settings) -> Hold:
     if settings.session.stored == "text":
         return "until_done"
     return "until_reply" if settings.session.user_row == "with_reply" else "nothing"
-
-
-def _sessions(settings: Settings, store: Store, clock: Clock | None) -> Sessions:
-    pin_tokens = int(settings.compaction.pin_budget * limits_of(settings).window)
-    return Sessions(store, inject=settings.compaction.inject, pin_tokens=pin_tokens, clock=clock)
 
 
 def _dotted(flags: Mapping[str, Any]) -> dict[str, Any]:

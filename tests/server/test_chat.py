@@ -101,7 +101,7 @@ def test_a_key_leads_to_its_selected_session(server):
         first = talk(client, "one", key=key)[-1][1]["sessionId"]
         assert talk(client, "two", key="main:web:room7")[-1][1]["sessionId"] == first
         other = client.post(CHAT, json={"message": "x", "key": "agent:other:web:direct:a"})
-        assert (other.status_code, other.json()["code"]) == (400, "usage")
+        assert (other.status_code, other.json()["code"]) == (404, "not_found")
 
 
 def test_a_tool_is_told_in_order(server):
@@ -246,7 +246,9 @@ def test_the_same_key_and_body_get_the_first_answer_and_another_body_conflicts(s
         assert later[0][1]["text"] == "the first answer"
         assert later[-1][1]["sessionId"] == first[-1][1]["sessionId"]
         sid = first[-1][1]["sessionId"]
-        forked = [client.post(f"{SESSIONS}/{sid}/fork", json={"label": "f"}, headers={"Idempotency-Key": "f"}) for _ in "ab"]
+        forked = [
+            client.post(f"{SESSIONS}/{sid}/fork", json={"label": "f"}, headers={"Idempotency-Key": "f"}) for _ in "ab"
+        ]
         assert forked[0].json() == forked[1].json()
         other = client.post(f"{SESSIONS}/{sid}/fork", json={"label": "g"}, headers={"Idempotency-Key": "f"})
         assert other.status_code == 409

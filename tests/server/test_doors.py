@@ -146,7 +146,9 @@ def test_a_token_in_the_query_is_no_token(server):
     assert server.ann not in server.log.read_text()
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.evil.com", "localhost.evil.com", "", "0x7f000001.x", "[::1].evil"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.evil.com", "localhost.evil.com", "", "0x7f000001.x", "[::1].evil"]
+)
 def test_a_host_that_is_not_ours_is_refused(server, host):
     for path in (SESSIONS, "/healthz", "/signin"):
         answer = call(server, None, "GET", path, headers={"Host": host})
@@ -156,7 +158,9 @@ def test_a_host_that_is_not_ours_is_refused(server, host):
     assert call(server, None, "GET", SESSIONS, headers={"Host": "[::1]:8600"}).status_code == 200
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1.evil.example"])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1.evil.example"]
+)
 def test_a_request_from_another_site_is_refused(server, origin):
     body = {"message": "x"}
     answer = call(server, None, "POST", CHAT, json=body, headers={"Origin": origin})
@@ -173,7 +177,9 @@ def test_the_link_signs_in_once_and_the_cookie_is_the_pages_alone(tmp_path):
         code = link.partition("code=")[2]
         origin = {"Origin": server.base}
         with httpx.Client(base_url=server.base, trust_env=False) as browser:
-            assert browser.post("/api/signin", json={"code": code}, headers={"Origin": "http://evil"}).status_code == 403
+            assert (
+                browser.post("/api/signin", json={"code": code}, headers={"Origin": "http://evil"}).status_code == 403
+            )
             signed = browser.post("/api/signin", json={"code": code}, headers=origin)
             assert signed.status_code == 204
             cookie = signed.headers["set-cookie"].lower()
@@ -255,7 +261,12 @@ def test_a_bucket_fills_again_and_forgets_nobody_too_soon():
 
 def test_garbage_on_the_wire_harms_nobody(server):
     host, _, port = server.base.removeprefix("http://").partition(":")
-    for junk in (b"\x00" * 100, b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", b"A" * 100_000):
+    for junk in (
+        b"\x00" * 100,
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\n\r\n",
+        b"A" * 100_000,
+    ):
         with socket.create_connection((host, int(port)), timeout=5) as wire:
             wire.sendall(junk + b"\r\n\r\n")
             try:

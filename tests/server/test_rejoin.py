@@ -9,9 +9,9 @@ import pytest
 from httpx_sse import connect_sse
 
 from turnlog.core.events import Done, TextDelta, ThinkingDelta
+from turnlog.errors import UsageError
 from turnlog.live import Live
 from turnlog.server import sse
-from turnlog.errors import UsageError
 
 from .running import CHAT, SESSIONS, kinds, rejoin, running, talk, text_of, wait_until
 
@@ -61,10 +61,10 @@ def test_ten_thousand_deltas_are_all_told_again(tmp_path):
 
 
 def test_a_page_that_was_reloaded_gets_the_running_turn_from_its_beginning(tmp_path):
-    with running(tmp_path, script=[{"deltas": ["a", "b", "c"] * 5, "delay_ms": 60}]) as server:
-        with server.client() as client:
-            sid, _ = begin(client)
-            assert text_of(rejoin(client, sid)) == "abc" * 5
+    script = [{"deltas": ["a", "b", "c"] * 5, "delay_ms": 60}]
+    with running(tmp_path, script=script) as server, server.client() as client:
+        sid, _ = begin(client)
+        assert text_of(rejoin(client, sid)) == "abc" * 5
 
 
 def test_after_a_restart_a_turn_without_tools_is_run_again_and_ends_with_done(tmp_path):
@@ -116,7 +116,9 @@ def test_after_a_restart_an_ended_turn_is_told_from_the_log(tmp_path):
 
 
 def test_messages_that_waited_are_answered_after_a_restart(tmp_path):
-    with running(tmp_path, script=[{"text": "slow", "delay_ms": 20_000}], env={"TURNLOG_QUEUE_MODE": "followup"}) as server:
+    with running(
+        tmp_path, script=[{"text": "slow", "delay_ms": 20_000}], env={"TURNLOG_QUEUE_MODE": "followup"}
+    ) as server:
         with server.client() as client, connect_sse(client, "POST", CHAT, json={"message": "first"}) as source:
             sid = source.response.headers["turnlog-session"]
             with connect_sse(client, "POST", CHAT, json={"message": "second", "sessionId": sid}) as other:
@@ -133,19 +135,14 @@ def test_two_servers_at_one_store_tell_a_turn_from_each_other(tmp_path):
     store = f"sqlite:{tmp_path}/shared/sessions.db"
     call = {"id": "c1", "name": "list_dir", "input": {"path": "."}}
     script = [{"text": "looking", "tool_calls": [call]}, {"deltas": ["do", "ne"], "delay_ms": 700}]
+    (tmp_path / "b").mkdir()
     with running(tmp_path / "a", script=script, store=store) as one:
-        with running(tmp_path / "b", script=[], store=store, env=_same_token(one, tmp_path / "b")) as two:
-            with one.client() as client, two.client(one.token) as other:
-                sid, frames = begin(client)
-                told = rejoin(other, sid, last=frames[-1][0])
-                assert kinds(told) == ["snapshot", "snapshot", "done"]
-                assert [event["text"] for _, event in told[:2]] == ["looking", "done"]
-
-
-def _same_token(one, home):
-    home.mkdir(parents=True)
-    (home / "admin.token").write_text(one.token)
-    return {}
+        (tmp_path / "b" / "admin.token").write_text(one.token)
+        with running(tmp_path / "b", script=[], store=store) as two, one.client() as client, two.client() as other:
+            sid, frames = begin(client)
+            told = rejoin(other, sid, last=frames[-1][0])
+            assert kinds(told) == ["snapshot", "snapshot", "done"]
+            assert [event["text"] for _, event in told[:2]] == ["looking", "done"]
 
 
 def test_a_slow_reader_gets_everything_and_others_do_not_wait_for_it(tmp_path):
@@ -174,7 +171,13 @@ def test_a_slow_reader_gets_everything_and_others_do_not_wait_for_it(tmp_path):
 
 
 def test_joining_deltas_loses_no_text_and_keeps_the_last_number():
-    events = [TextDelta(text="a"), TextDelta(text="b"), ThinkingDelta(text="t"), ThinkingDelta(text="u"), TextDelta(text="c")]
+    events = [
+        TextDelta(text="a"),
+        TextDelta(text="b"),
+        ThinkingDelta(text="t"),
+        ThinkingDelta(text="u"),
+        TextDelta(text="c"),
+    ]
     assert sse._joined(events, slow=False) == list(enumerate(events))
     assert sse._joined(events, slow=True) == [
         (1, TextDelta(text="ab")),

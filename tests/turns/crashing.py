@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from turnlog.core import history
-from turnlog.core.entries import Assistant, Compaction, Failed, Received, ToolResult, User, text_of, tool_uses
+from turnlog.core.entries import Assistant, Compaction, Failed, Received, User, text_of, tool_uses
 from turnlog.core.events import Done
 from turnlog.core.session import describe
 from turnlog.testing import ScriptedProvider, check_messages
@@ -77,7 +77,8 @@ def tools_of(pipe, at_first=None):
 
 def turn_script(name, count=2):
     calls = [{"id": f"{name}-{n}", "name": "look", "input": {"place": f"{name}-{n}"}} for n in range(count)]
-    return [{"text": f"looking for {name}.", "tool_calls": calls}, {"text": f"answer to {name}."}]
+    looking = [{"text": f"looking for {name}.", "tool_calls": calls}] if calls else []
+    return [*looking, {"text": f"answer to {name}."}]
 
 
 async def say_acknowledged(t, pipe, text, **options):
@@ -99,7 +100,7 @@ async def turn_with_tools(url, pipe, at, after):
     async def another():
         others.append(await say_acknowledged(t, pipe, "second.", mode="followup", dedupe_id="d2"))
 
-    provider = ScriptedProvider([*turn_script("first"), *turn_script("second", 0)[1:]])
+    provider = ScriptedProvider([*turn_script("first"), *turn_script("second", 0)])
     async with opened(url, provider, tools=tools_of(pipe, another), **FLAGS) as t:
         mine(t, at, after)
         await hear(t, pipe, await say_acknowledged(t, pipe, "first.", dedupe_id="d1"))

@@ -1,9 +1,10 @@
 """Models with a window of their own, and talks that grow, for the tests of fitting and folding."""
 
 import re
-import shutil
-import sqlite3
 from pathlib import Path
+
+import apsw
+from msgspec.structs import replace
 
 from turnlog import ContextOverflow
 from turnlog.core.entries import Compaction, text_of
@@ -12,7 +13,7 @@ from turnlog.core.history import as_text
 from turnlog.core.tokens import of_messages
 from turnlog.testing import ScriptedProvider, check_messages
 
-from .talk import KEY, ask, say
+from .talk import KEY, ask
 
 TOO_LONG = {"error": {"status": 400, "message": "prompt is too long: 213462 tokens > 200000 maximum"}}
 FACT = re.compile(r"FACT-\d+")
@@ -103,44 +104,20 @@ def stored_bytes(url):
     place = place_of(url)
     if url.startswith("jsonl:"):
         return {path.name: path.read_bytes() for path in sorted(place.rglob("ses-*.jsonl"))}
-    with sqlite3.connect(place) as db:
-        found = {
-            table: db.execute(f"SELECT * FROM {table}").fetchall()
-            for table in ("sessions", "session_messages", "session_state")
-        }
-    db.close()
-    return found
+    return {table: rows(url, f"SELECT * FROM {table}") for table in ("sessions", "session_messages", "session_state")}
 
 
 def rows(url, query):
-    db = sqlite3.connect(place_of(url))
+    """Through the store's own SQLite library: a second one in the same process breaks the locks of the first."""
+    db = apsw.Connection(str(place_of(url)), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return db.execute(query).fetchall()
     finally:
         db.close()
 
 
-def forget_all(url):
-    place = place_of(url)
-    if place.is_dir():
-        shutil.rmtree(place)
-    else:
-        for path in place.parent.glob(place.name + "*"):
-            path.unlink()
-
-
 async def refine(t, **compactor):
     """The agent of this opening with another compactor: shorter waits than anybody would set."""
-    from msgspec.structs import replace
-
     agents = t._agent.__self__
     agent = await agents.get("main")
     agents._ready["main"] = replace(agent, compactor=replace(agent.compactor, **compactor))
-
-
-async def fill(t, *bodies, where=KEY):
-    await t.append(where, *bodies)
-
-
-async def fails(t, text, where=KEY, **options):
-    return (await say(t, text, where, **options))[-1]

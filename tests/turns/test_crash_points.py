@@ -83,7 +83,7 @@ def test_killed_during_the_model_call_the_text_is_merged_with_the_next_message_o
             provider = ScriptedProvider([{"text": "answer"}])
             async with opened(url, provider) as t:
                 await ask(t, "new" if not await answers(t) else "newer")
-            assert [text for _, text in shown(provider.prompts[-1])][0] == "first\n\nnew"
+            assert shown(provider.prompts[-1])[0] == ("user", "first\n\nnew")
             assert str(provider.prompts[-1].messages).count("first") == 1
             check_messages(provider.prompts[-1].messages)
         async with opened(url) as t:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from io import TextIOWrapper
 
 import click
 
@@ -84,6 +85,9 @@ def command_in(args: Sequence[str]) -> str:
 
 def run(args: Sequence[str]) -> int:
     """Carries out a command line; its exit code."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign, a pipe that holds no text
     words = words_here()
     as_json = "--json" in args
     try:

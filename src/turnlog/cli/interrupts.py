@@ -13,7 +13,11 @@ T = TypeVar("T")
 def on_interrupt(act: Callable[[], object]) -> Generator[None]:
     """Ctrl-C does this, here; afterwards what it did before. So these nest, which asyncio's own handlers do not."""
     loop = asyncio.get_running_loop()
-    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(act))
+
+    def pass_on(number: int, frame: object) -> None:
+        loop.call_soon_threadsafe(act)
+
+    before = signal.signal(signal.SIGINT, pass_on)
     try:
         yield
     finally:

@@ -9,6 +9,8 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"turnlog {__version__}\n")
         return
-    from .app import run
-
+    try:
+        from .app import run
+    except ModuleNotFoundError as error:
+        sys.exit(f"turnlog: {error.name} is missing; install the extra: turnlog[cli]")
     sys.exit(run(sys.argv[1:]))

@@ -18,10 +18,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "A real one: ANTHROPIC_API_KEY, OPENAI_API_KEY or --model PROVIDER:NAME.",
         "真实模型：ANTHROPIC_API_KEY、OPENAI_API_KEY 或 --model PROVIDER:NAME。",
     ),
-    "keys": (
-        "Enter sends, Alt-Enter or Ctrl-J is a new line, Ctrl-C stops a turn, /help shows the commands.",
-        "Enter 发送，Alt-Enter 或 Ctrl-J 换行，Ctrl-C 停止，/help 查看命令。",
-    ),
     "bye": ("Goodbye.", "再见。"),
     "again": ("Press Ctrl-C again to quit.", "再按一次 Ctrl-C 退出。"),
     "unknown": ("Unknown command: {name}. {hint}", "未知命令：{name}。{hint}"),
@@ -54,7 +50,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "nothing_said": ("(nothing was said yet)", "（还没有消息）"),
     "no_hits": ("Nothing found for {words}.", "没有找到 {words}。"),
     "unavailable": ("/{name} is not part of this installation.", "此安装不包含 /{name}。"),
-    "exported": ("Written to {path}.", "已写入 {path}。"),
     "messages_in_tail": ("Messages: {n}", "消息：{n}"),
     "next_compaction": ("Next compaction: in about {n} turns", "下次压缩：约 {n} 轮后"),
     "too_few": ("Too few messages to compact (need > 4).", "消息太少，无法压缩（需要多于 4 条）。"),

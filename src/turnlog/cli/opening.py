@@ -1,5 +1,6 @@
 """Which session a chat is about: the key's selected one, one by name, or a new one."""
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ from ..core import keys
 from ..core.keys import SessionKey
 from ..core.query import Query
 from ..core.session import Session
-from ..errors import NotFound, UsageError
+from ..errors import Busy, NotFound, UsageError
+from .messages import Words
 from .options import Flags
 
 if TYPE_CHECKING:
@@ -74,6 +76,17 @@ async def _free_key(t: "Turnlog", key: SessionKey) -> SessionKey:
         if not (await t.sessions.list(Query(key=keys.format(fresh), limit=1))).items:
             return fresh
         number += 1
+
+
+async def who_waits(t: "Turnlog", row: Session, words: Words) -> str:
+    """Why a message has to wait: who has the turn."""
+    try:
+        async with t.store.lease(row.id, wait_s=0):
+            return words("queued_here")
+    except Busy as busy:
+        if busy.holder.startswith(f"process {os.getpid()} "):
+            return words("queued_here")
+        return words("queued", who=busy.holder or "another process")
 
 
 async def again(t: "Turnlog", row: Session) -> Session:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from ..core.events import Event, Queued, UsageReport
 from ..core.session import Session
-from ..errors import Busy, TurnlogError
+from ..errors import TurnlogError
 from . import commands
 from .interrupts import on_interrupt, stoppable
 from .messages import Words
-from .opening import QUIT_WORDS, Found, again
+from .opening import QUIT_WORDS, Found, again, who_waits
 from .options import Flags
 from .status import Gauge
 from .telling import notes_of_error
@@ -101,6 +101,7 @@ class Chat:
             elif line.startswith("/"):
                 await stoppable(commands.run(self, front, line))
             elif line.strip():
+                self.draft = line  # until it is stored: a full disk must not cost anybody their words
                 await self._turn(line, front)
         except TurnlogError as error:
             for note in notes_of_error(str(error), error.hint, self.words):
@@ -109,7 +110,9 @@ class Chat:
             front.show(f"· {self.words('stopped')}", "quiet")
 
     async def _turn(self, text: str, front: "Front") -> None:
-        await self._follow(self.t.send(self.row, text), front)
+        ticket = await self.t.accept(self.row, text)
+        self.draft = ""
+        await self._follow(self.t.queue.follow(ticket), front)
         while self.steered:
             ticket = self.steered.pop(0)
             taken = ticket.turn.done() and ticket.turn.result()[0].over
@@ -148,19 +151,8 @@ class Chat:
             if isinstance(event, UsageReport):
                 self.gauge.add(event)
             if isinstance(event, Queued):
-                front.show(f"· {await self._who()}", "quiet")
+                front.show(f"· {await who_waits(self.t, self.row, self.words)}", "quiet")
             yield event
-
-    async def _who(self) -> str:
-        if self.t.queue.running(self.row.id):
-            return self.words("queued_here")
-        try:
-            async with self.t.store.lease(self.row.id, wait_s=0):
-                return self.words("queued_here")
-        except Busy as busy:
-            if busy.holder.startswith(f"process {os.getpid()} "):
-                return self.words("queued_here")  # ours, and about to be done with the turn before
-            return self.words("queued", who=busy.holder or "another process")
 
     async def _answer_waiting(self, front: "Front") -> None:
         """What earlier crashes left waiting is answered first."""

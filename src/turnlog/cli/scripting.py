@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from ..core.events import ErrorEvent, Event, Snapshot, Stopped, TextDelta, ToolCall
+from ..core.events import ErrorEvent, Event, Queued, Snapshot, Stopped, TextDelta, ToolCall
 from ..core.session import Session
 from ..errors import UsageError
 from .escaping import escape
 from .failing import TURN_FAILED, exit_code_of_turn, tell
 from .interrupts import on_interrupt
 from .messages import words_here
-from .opening import Choice, find
+from .opening import Choice, find, who_waits
 from .options import Flags, opened
-from .output import to_json
+from .output import to_json, warn
 
 if TYPE_CHECKING:
     from ..library import Turnlog
@@ -34,12 +34,19 @@ async def answer(flags: Flags, choice: Choice, text: str) -> int:
 
 async def _turn(t: "Turnlog", flags: Flags, row: Session, text: str) -> int:
     events = t.send(row, text)
-    end = await (_as_json(events, row) if flags.json else _as_text(events))
+    end = await (_as_json(events, row) if flags.json else _as_text(_waiting_told(t, row, events)))
     if isinstance(end, ErrorEvent):
         if not flags.json:
             tell(end.error, end.code, end.hint, as_json=False, words=words_here())
         return exit_code_of_turn(end)
     return TURN_FAILED if isinstance(end, Stopped) else 0
+
+
+async def _waiting_told(t: "Turnlog", row: Session, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    async for event in events:
+        if isinstance(event, Queued):
+            warn(await who_waits(t, row, words_here()))
+        yield event
 
 
 async def _as_json(events: AsyncIterator[Event], row: Session) -> Event | None:

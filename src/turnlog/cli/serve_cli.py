@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 DAY_MS = 24 * 3600 * 1000
 _UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": DAY_MS, "w": 7 * DAY_MS}
+
+
+def _root_flag(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """As `common` does; but here --agent means another thing."""
+    if value:
+        ctx.find_root().ensure_object(dict)[param.name] = value
 
 
 def register(cli: click.Group, sessions: click.Group | None = None) -> None:
@@ -39,7 +46,7 @@ def serve(host: str | None, port: int | None) -> None:
     """
     try:
         from ..server.serving import serve as serve_now
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise UsageError(f"the server is not installed ({error})", hint="Install turnlog[server].") from error
     asyncio.run(serve_now(home=flags_now().home, tell=_tell, server_host=host, server_port=port, **_given()))
 
@@ -60,9 +67,9 @@ def token() -> None:
 @click.option("--scope", "scopes", multiple=True, required=True, metavar="S", help="chat, read or admin; repeatable.")
 @click.option("--agent", "agents", multiple=True, metavar="A", help="Only for this agent; repeatable.")
 @click.option("--expires", metavar="WHEN", help="30d, 12h, or a time such as 2030-01-31.")
-@click.option("--home", callback=lambda c, p, v: _root_flag(c, p, v), expose_value=False, metavar="DIR")
-@click.option("--store", callback=lambda c, p, v: _root_flag(c, p, v), expose_value=False, metavar="URL")
-@click.option("--json", callback=lambda c, p, v: _root_flag(c, p, v), expose_value=False, is_flag=True)
+@click.option("--home", callback=_root_flag, expose_value=False, metavar="DIR")
+@click.option("--store", callback=_root_flag, expose_value=False, metavar="URL")
+@click.option("--json", callback=_root_flag, expose_value=False, is_flag=True)
 def create(name: str, scopes: tuple[str, ...], agents: tuple[str, ...], expires: str | None) -> None:
     """Make a token. It is shown now and never again.
 
@@ -152,12 +159,6 @@ def _given() -> dict[str, Any]:
     return {"store_url": flags.store, "model_name": flags.model, "session_preset": flags.preset}
 
 
-def _root_flag(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """As `common` does; but here --agent means another thing."""
-    if value:
-        ctx.find_root().ensure_object(dict)[param.name] = value
-
-
 def _row(made: "Token") -> dict[str, Any]:
     return {
         "id": made.id,
@@ -178,4 +179,4 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _tell(text: str) -> None:
     write(text)
-    click.get_text_stream("stdout").flush()
+    sys.stdout.flush()

@@ -22,6 +22,7 @@ from prompt_toolkit.shortcuts import PromptSession
 from prompt_toolkit.styles import Style
 
 from ..core.events import Done, Event
+from ..errors import TurnlogError
 from .completion import ChatCompleter
 from .fronts import Steer, Stop
 from .keys import History, Pastes, Rhythm, bindings
@@ -74,7 +75,8 @@ class TerminalFront:
         """What the first answer needs, got ready while the person reads and types."""
         await asyncio.sleep(FRAME_S)
         self._steering = self._steering or self._make_steering()
-        await chat.refresh()
+        with suppress(TurnlogError):  # whatever is wrong, the first turn tells
+            await chat.refresh()
         if self._asking:
             self._asking.app.invalidate()
         await asyncio.to_thread(warm_up)
@@ -217,8 +219,6 @@ def _clear_or_leave(event: KeyPressEvent) -> None:
 
 
 async def _quietly(steer: Steer, text: str) -> None:
-    from ..errors import TurnlogError
-
     with suppress(TurnlogError):  # the turn it was meant for tells what is wrong
         await steer(text)
 

@@ -22,7 +22,7 @@ from .entries import (
     Undo,
     User,
 )
-from .history import View, shown_content, survey
+from .history import View, shown_content, survey, whole_content
 from .pairing import pair
 from .session import live_path, mark_of, on_path
 
@@ -216,12 +216,15 @@ def _settle(view: View, wanted: int, whole_turns: bool, waiting: Collection[str]
     return allowed[-1] if allowed else 0
 
 
-def sizer(view: View, estimator: str = "calibrated", scale: tokens.Scale = tokens.UNCALIBRATED) -> Size:
-    """Estimated tokens of one message as it is shown."""
+def sizer(
+    view: View, estimator: str = "calibrated", scale: tokens.Scale = tokens.UNCALIBRATED, *, whole: bool = False
+) -> Size:
+    """Estimated tokens of one message as it is shown; or `whole`, as a summariser gets it."""
+    content_of = whole_content if whole else shown_content
 
     def size(entry: Message) -> int:
         role = "assistant" if isinstance(entry, Assistant) else "user"
-        return tokens.estimate([{"role": role, "content": shown_content(entry, view)}], estimator, scale=scale)
+        return tokens.estimate([{"role": role, "content": content_of(entry, view)}], estimator, scale=scale)
 
     return size
 

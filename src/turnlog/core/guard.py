@@ -17,7 +17,7 @@ No request is sent twice, at most one compaction is made, and none is asked for 
 """
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -45,6 +45,8 @@ CHARS_PER_TOKEN = 4
 RESCUE_SHARE = 0.5
 """A rescued prompt aims at half of what was refused: the estimate that led there was wrong by an unknown factor."""
 DIGEST_SHARE = 0.1
+DIGEST_OF_TARGET = 0.25
+"""What a digest may take of the window as we believe it to be, and of what a rescued prompt aims at."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -315,22 +317,37 @@ def oversized_results(transcript: Transcript, limit: int) -> list[int]:
 def rescue(transcript: Transcript, limits: Limits, refused: ContextOverflow | None) -> list[Entry] | None:
     """The largest end of the tail that is sure to fit, under a digest; tool results in it cut to stubs."""
     view = history.survey(transcript)
+    shown = history.build(transcript, system=limits.system, inject=limits.inject, view=view)
+    target = _target(of_history(shown, limits), limits, refused)
+    found: list[Entry] | None = None
+    for bodies in _rescues(transcript, view, limits, target):
+        after = _shown_with(transcript, bodies, limits)
+        size = of_history(after, limits)
+        if _length(after) >= _length(shown):
+            continue
+        if found is None or size <= target:
+            sizes = {"tokens_before": measure(transcript, limits, view), "tokens_after": size}
+            found = [replace(bodies[0], **sizes), *bodies[1:]]
+        if size <= target:
+            break
+    return found
+
+
+def _rescues(
+    transcript: Transcript, view: View, limits: Limits, target: int
+) -> Iterator[list[Compaction | Shortened]]:
+    """From the most that may fit to the least there can be: by the cut, and by the length of the digest."""
     cuts = compaction.seams(view.tail, limits.waiting)
     stubs = _stub_limit(limits)
+    room = int(min(limits.window * DIGEST_SHARE, target * DIGEST_OF_TARGET))
     suffix = _suffix_sizes(view, limits, stubs)
-    shown = history.build(transcript, system=limits.system, inject=limits.inject)
-    fixed = _fixed_size(limits, view) + int(limits.window * DIGEST_SHARE)
-    target = _target(of_history(shown, limits), limits, refused)
-    chosen = next((cut for cut in cuts if fixed + suffix[cut] <= target), cuts[-1] if cuts else 0)
-    plan = compaction.cut_at(transcript, view, chosen, added=0)
-    if plan is None:
-        return None
-    bodies = _rescue_bodies(plan, limits, stubs)
-    after = _shown_with(transcript, bodies, limits)
-    if _length(after) >= _length(shown):
-        return None
-    sizes = {"tokens_before": measure(transcript, limits), "tokens_after": of_history(after, limits)}
-    return [replace(bodies[0], **sizes), *bodies[1:]]
+    fixed = _fixed_size(limits, view) + room
+    fitting = [cut for cut in cuts if fixed + suffix[cut] <= target]
+    for cut in dict.fromkeys([*fitting[:1], *cuts[-1:]]):
+        plan = compaction.cut_at(transcript, view, cut, added=0)
+        if plan is not None:
+            yield _rescue_bodies(plan, room * CHARS_PER_TOKEN, stubs)
+            yield _rescue_bodies(plan, room, stubs)  # for scripts with a token to each character
 
 
 def size_after(transcript: Transcript, bodies: Sequence[Entry], limits: Limits) -> int:
@@ -338,12 +355,18 @@ def size_after(transcript: Transcript, bodies: Sequence[Entry], limits: Limits) 
     return of_history(_shown_with(transcript, bodies, limits), limits)
 
 
+def shrinks(transcript: Transcript, bodies: Sequence[Entry], limits: Limits) -> bool:
+    """Whether less would be sent once these entries are in the log, by its length and not by any estimate."""
+    now = history.build(transcript, system=limits.system, inject=limits.inject)
+    return _length(_shown_with(transcript, bodies, limits)) < _length(now)
+
+
 def _length(shown: History) -> int:
     return len(shown.system) + len(json.dumps(shown.messages, default=str))
 
 
-def _rescue_bodies(plan: Plan, limits: Limits, stubs: int) -> list[Compaction | Shortened]:
-    summary = summaries.digest(plan, int(limits.window * DIGEST_SHARE * CHARS_PER_TOKEN))
+def _rescue_bodies(plan: Plan, digest_chars: int, stubs: int) -> list[Compaction | Shortened]:
+    summary = summaries.digest(plan, digest_chars)
     body = compaction.complete(plan, summary, trigger="rescue", tokens_before=0, tokens_after=0)
     long = [e.seq for e in plan.kept if isinstance(e, ToolResult) and len(cuttable(e.content)) > stubs]
     return [body, Shortened(targets=tuple(long), limit=stubs)] if long else [body]

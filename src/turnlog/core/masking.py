@@ -17,7 +17,7 @@ _SHAPES = (
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
 )
 _SECRET = re.compile("|".join(_SHAPES), re.DOTALL)
-_HINTS = ("tl_", "sk-", "gh", "xox", ":", "KIA", "SIA", "AIza", "eyJ", "PRIVATE KEY")
+_HINTS = ("tl_", "sk-", "gh", "github_pat_", "xox", ":", "KIA", "SIA", "AIza", "eyJ", "PRIVATE KEY")
 
 
 def mask(text: str) -> str:

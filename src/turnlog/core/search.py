@@ -64,8 +64,10 @@ def terms(words: str) -> Terms:
 
 
 def searchable(entry: Entry) -> str:
-    """The words of an entry that searching looks at. A user entry without words of its own leaves it to `received`."""
+    """The words of an entry that searching looks at. A user entry made from `received` ones leaves it to them."""
     match entry:
+        case User() if entry.from_:
+            return ""
         case User() | Assistant() | ToolResult() | Received():
             return text_of(entry.content)
         case _:

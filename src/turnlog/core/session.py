@@ -370,6 +370,8 @@ def _tokens_after(size: int, entry: User | Assistant | ToolResult | Received) ->
     if isinstance(entry, Assistant):
         reported = context_tokens(entry.usage)
         return reported or size + tokens.quick(text_of(entry.content)) + 20 * len(tool_uses(entry))
+    if isinstance(entry, User) and entry.from_:
+        return size  # counted when they were received
     return size + tokens.quick(text_of(entry.content))
 
 

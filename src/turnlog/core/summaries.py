@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from . import tokens
-from .compaction import Plan, Size, sizer
+from .compaction import Plan, Size
 from .entries import Assistant, Message, ToolResult, User, clean
 from .history import View, as_text, fence, name_of, whole_content
 
@@ -75,8 +75,17 @@ def ask(
 
 
 def record(fold: Sequence[Message], view: View) -> str:
-    """The messages as role-labelled text."""
-    return "\n\n".join(f"{_label(entry)}: {_words(entry, view)}" for entry in fold)
+    """The messages as role-labelled text. A message's own lines are indented, so that none can pose as a label."""
+    return "\n\n".join(f"{_label(entry)}: {_indented(_words(entry, view))}" for entry in fold)
+
+
+def _indented(text: str) -> str:
+    return _NEW_LINE.sub("\n" + INDENT, text)
+
+
+INDENT = "  "
+_NEW_LINE = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+"""Whatever a reader may take for the end of a line."""
 
 
 def _label(entry: Message) -> str:
@@ -116,11 +125,12 @@ def _parts(entry: Message, view: View, size: Size, budget: int) -> list[Message]
     return [replace(entry, content=words[at : at + step]) for at in range(0, len(words), step)]
 
 
+# Each alternative begins only where a word begins: tried at every letter of a long one, it would take forever.
 _IDENTIFIER = re.compile(
     r"https?://[^\s<>\"'`)\]]+"
-    r"|(?:[\w.~-]+)?(?:/[\w.@+-]+){2,}"
-    r"|[\w-]+\.[A-Za-z][A-Za-z0-9]{0,4}\b(?=[\s:,;)\]'\"`]|$)"
-    r"|(?=[\w-]*\d)\w[\w-]{5,}",
+    r"|(?<![\w.~-])(?:[\w.~-]+)?(?:/[\w.@+-]+){2,}"
+    r"|(?<![\w-])[\w-]+\.[A-Za-z][A-Za-z0-9]{0,4}\b(?=[\s:,;)\]'\"`]|$)"
+    r"|(?<![\w-])(?=[\w-]*\d)\w[\w-]{5,}",
     re.ASCII,  # otherwise a Chinese sentence with a number in it would be one
 )
 
@@ -131,15 +141,15 @@ def identifiers(text: str) -> set[str]:
     return {name for name in found if len(name) >= 4}
 
 
-def refusal(plan: Plan, summary: str, *, size: Size | None = None, lenient: bool = False) -> str:
+def refusal(plan: Plan, summary: str, *, lenient: bool = False) -> str:
     """Why this summary does not count, or "". `lenient` on overflow: anything that shrinks the prompt is welcome."""
     if not summary.strip():
         return "the summary is empty"
     length = tokens.of_text(summary)
-    replaced = sum(map(size or sizer(plan.view), plan.fold))
+    replaced = tokens.of_text(record(plan.fold, plan.view))
     replaced += tokens.of_text(plan.previous.summary) if plan.previous else 0
-    if length > SUMMARY_FREE_TOKENS and length > replaced:
-        return f"the summary ({length} tokens) is longer than what it replaces ({replaced})"
+    if length > SUMMARY_FREE_TOKENS and length >= replaced:
+        return f"the summary ({length} tokens) is no shorter than what it replaces ({replaced})"
     if lenient:
         return ""
     wanted: set[str] = set()

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from litestar import Controller, Response, delete, get, post
 from litestar.datastructures import Cookie
-from litestar.params import Parameter
+from litestar.params import JSONBody, Parameter, QueryParameter
 
 from ..convlog import Filter
 from ..core.principals import Principal
@@ -12,12 +12,21 @@ from .auth import COOKIE, COOKIE_TTL_S
 from .bodies import AgentId, ConversationList, MessageList, SignInBody
 from .problems import Refusal
 from .service import Asked, Service, service_of, who_asks
-from .sessions_api import Cursor, Limit
+from .sessions_api import Limit
 
+Cursor = Annotated[
+    str | None,
+    Parameter(
+        description="`next` of the page before.",
+        pattern=r"^[0-9]{1,15}\.[a-z0-9][a-z0-9_-]{0,63}\.[^\n]+$",
+        max_length=2_000,
+    ),
+]
+Place = Annotated[str | None, Parameter(description="`next` of the page before.", pattern=r"^[0-9]{1,15}$")]
 Piece = Annotated[str | None, Parameter(max_length=1_000)]
-ChannelType = Annotated[str | None, Parameter(query="channelType", max_length=200)]
+ChannelType = Annotated[str | None, QueryParameter(name="channelType", max_length=200)]
 SomeAgent = Annotated[
-    str | None, Parameter(query="agentId", pattern="^[a-z0-9][a-z0-9_-]{0,63}$", description="Of this agent only.")
+    str | None, QueryParameter(name="agentId", pattern="^[a-z0-9][a-z0-9_-]{0,63}$", description="Of this agent only.")
 ]
 ChannelId = Annotated[str, Parameter(min_length=1, max_length=1_000, description="A conversation.")]
 
@@ -68,7 +77,7 @@ class Conversations(Controller):
         sender: Piece = None,
         q: Piece = None,
         limit: Limit = 50,
-        cursor: Cursor = None,
+        cursor: Place = None,
     ) -> MessageList:
         service, who = service_of(request), who_asks(request, "admin")
         service.check_agent(who, agent)
@@ -91,7 +100,7 @@ class SignIn(Controller):
     tags = ("page",)
 
     @post("/", status_code=204, operation_id="signIn", summary="A cookie for a one-time code or a token")
-    async def sign_in(self, request: Asked, data: SignInBody) -> Response[None]:
+    async def sign_in(self, request: Asked, data: JSONBody[SignInBody]) -> Response[None]:
         service = service_of(request)
         cookie = await cookie_for(service, code=data.code, token=data.token)
         if cookie is None:

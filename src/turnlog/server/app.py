@@ -8,7 +8,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.types import ASGIApp
 
 from .. import __version__
-from ..errors import UsageError
+from ..errors import TurnlogError, UsageError
 from . import openapi, problems
 from .admin import Conversations, SignIn
 from .chat import Chat
@@ -69,7 +69,8 @@ def description(request: Asked) -> Response[dict[str, Any]]:
 def answer_error(request: Asked, error: Exception) -> Response[bytes]:
     problem = problems.of(error)
     if problem.status >= 500:
-        service_of(request).log.error("failed", path=request.url.path, exc_info=error)
+        unexpected = None if isinstance(error, TurnlogError) else error
+        service_of(request).log.error("failed", path=request.url.path, error=str(error), exc_info=unexpected)
     return Response(
         problems.encode(problem),
         status_code=problem.status,

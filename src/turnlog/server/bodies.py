@@ -15,6 +15,13 @@ from .limits import IMAGES_MAX, TEXT_MAX_BYTES
 
 SESSION_ID = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 AGENT_ID = "^[a-z0-9][a-z0-9_-]{0,63}$"
+_PART = r"([^:/%\s\x00-\x1f\x7f-\x9f]|%[0-9A-Fa-f]{2})+"
+_AGENT = "[a-z0-9][a-z0-9_-]{0,63}"
+KEY = (
+    f"^(agent:{_AGENT}:{_PART}(:{_PART})?:(direct|group):{_PART}(:thread:{_PART})?"
+    f"|thread:{_PART}:{_PART}:{_PART}|{_AGENT}:{_PART}:{_PART})$"
+)
+"""The three ways to write a session key."""
 _BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 IMAGE = (
     "^data:image/(png|jpeg|webp|gif);base64,"
@@ -28,6 +35,7 @@ AgentId: TypeAlias = Annotated[
 ]
 SessionId: TypeAlias = Annotated[str, Parameter(description="A session.", pattern=SESSION_ID, max_length=64)]
 Text: TypeAlias = Annotated[str, Meta(extra_json_schema={"maxLength": TEXT_MAX_BYTES})]
+ImageUri: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": IMAGE})]
 SID: TypeAlias = Annotated[str, Meta(pattern=SESSION_ID)]
 
 
@@ -35,45 +43,43 @@ class Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     """A misspelt field is an error: it must not be silently without effect."""
 
 
-class ChatBody(Strict):
+class ChatBody(Strict, frozen=True, kw_only=True):
     """A message. Without sessionId and key a new session is begun."""
 
-    message: Annotated[str, Meta(pattern=r"\S", extra_json_schema={"maxLength": TEXT_MAX_BYTES})]
+    message: Annotated[str, Meta(pattern=r"\S", description=f"At most {TEXT_MAX_BYTES:,} bytes.")]
     session_id: SID | None = None
-    key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    key: Annotated[str, Meta(pattern=KEY, max_length=1024)] | None = None
     context: Text | None = None
     """Joins the system prompt of this turn only; is not stored."""
-    images: Annotated[list[Annotated[str, Meta(extra_json_schema={"pattern": IMAGE})]], Meta(max_length=IMAGES_MAX)] = (
-        field(default_factory=list)
-    )
+    images: Annotated[list[ImageUri], Meta(max_length=IMAGES_MAX)] = field(default_factory=list[ImageUri])
     """PNG, JPEG, WebP or GIF as data URIs."""
     recall: bool = False
 
 
-class StopBody(Strict):
+class StopBody(Strict, frozen=True, kw_only=True):
     session_id: SID
 
 
-class TitleBody(Strict):
+class TitleBody(Strict, frozen=True, kw_only=True):
     title: Annotated[str, Meta(pattern=r"\S", max_length=10_000)]
     """Cut to 60 characters."""
 
 
-class CompactBody(Strict):
+class CompactBody(Strict, frozen=True, kw_only=True):
     focus: Annotated[str, Meta(max_length=2_000)] | None = None
     dry_run: bool = False
 
 
-class ForkBody(Strict):
+class ForkBody(Strict, frozen=True, kw_only=True):
     at: Annotated[int, Meta(ge=1)] | None = None
     label: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
 
 
-class RewindBody(Strict):
+class RewindBody(Strict, frozen=True, kw_only=True):
     to: Annotated[int, Meta(ge=1)]
 
 
-class SignInBody(Strict):
+class SignInBody(Strict, frozen=True, kw_only=True):
     """The code of a sign-in link, or a token."""
 
     code: Annotated[str, Meta(max_length=200)] | None = None

@@ -8,19 +8,19 @@ from contextlib import aclosing
 from typing import Annotated
 
 from litestar import Controller, get, post
-from litestar.params import Parameter
+from litestar.params import JSONBody, QueryParameter
 from litestar.types import ASGIApp
 
 from ..core import events, keys
-from ..core.events import Queued
 from ..core.entries import Received
+from ..core.events import Queued
 from ..core.keys import SessionKey
 from ..core.principals import Principal, home_key
 from ..core.session import Session
-from ..errors import Busy, Conflict, NotFound, TurnlogError, UsageError
+from ..errors import Busy, Conflict, NotFound, TurnlogError
 from ..queue import DELIVERED, Ticket
 from . import idempotency, sse
-from .bodies import AgentId, ChatBody, SessionId, StatusView, StopBody, StopView, content_of
+from .bodies import AgentId, ChatBody, StatusView, StopBody, StopView, content_of
 from .idempotency import Claim
 from .limits import check_text
 from .problems import Refusal
@@ -32,10 +32,10 @@ RETRY_AFTER_S = 5
 """When a session's queue is full: about as long as a turn takes."""
 After = Annotated[
     str | None,
-    Parameter(query="after", description="The id of the last frame that arrived.", pattern=r"^\d{1,12}-\d{1,12}$"),
+    QueryParameter(name="after", description="The id of the last frame that arrived.", pattern=r"^\d{1,12}-\d{1,12}$"),
 ]
 Which = Annotated[
-    str, Parameter(query="sessionId", description="A session.", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    str, QueryParameter(name="sessionId", description="A session.", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
 ]
 
 
@@ -44,13 +44,12 @@ class Chat(Controller):
     tags = ("chat",)
 
     @post("/", status_code=200, operation_id="chat", summary="Send a message and follow its turn")
-    async def send(self, request: Asked, agent: AgentId, data: ChatBody) -> ASGIApp:
+    async def send(self, request: Asked, agent: AgentId, data: JSONBody[ChatBody]) -> ASGIApp:
         service, who = service_of(request), who_asks(request, "chat")
         service.check_open()
         service.check_agent(who, agent)
         check_text("the message", data.message)
         check_text("the context", data.context or "")
-        _check_recall(data)
         content = content_of(data)
         key = idempotency.key_of(request)
         ledger = service.turnlog.store.ledger
@@ -59,7 +58,9 @@ class Chat(Controller):
         delivery, context = claim.delivery if claim else None, data.context or ""
 
         def take() -> Awaitable[Ticket]:
-            return service.turnlog.accept(row, content, sender=who.name, dedupe_id=delivery, context=context)
+            return service.turnlog.accept(
+                row, content, sender=who.name, dedupe_id=delivery, context=context, recall=data.recall
+            )
 
         try:
             ticket = await service.taking_in(row, data.message, who.name, take)
@@ -86,7 +87,7 @@ class Chat(Controller):
         return StatusView("queued" if row.received else "idle")
 
     @post("/stop", status_code=200, operation_id="stop", summary="Stop the running turn, keeping what was said")
-    async def stop(self, request: Asked, agent: AgentId, data: StopBody) -> StopView:
+    async def stop(self, request: Asked, agent: AgentId, data: JSONBody[StopBody]) -> StopView:
         service, who = service_of(request), who_asks(request, "chat")
         row = await service.row(who, agent, data.session_id, write=True)
 
@@ -115,7 +116,7 @@ async def _session(service: Service, who: Principal, agent: str, data: ChatBody,
     gate = service.gate(who)
     place = keys.parse(data.key, agent=agent) if data.key else None
     if place is not None and place.agent != agent:
-        raise UsageError("the key belongs to another agent", hint="Use the agent's own path.")
+        raise NotFound("the key belongs to another agent", hint="Use the agent's own path.")
     wanted = data.session_id or (claim.session_id if claim and place is None else None)
     if wanted is None and place is not None:
         return await gate.open(place)
@@ -191,7 +192,3 @@ def _queue_is_full(error: Busy) -> Refusal:
         headers={"Retry-After": str(RETRY_AFTER_S)},
     )
 
-
-def _check_recall(data: ChatBody) -> None:
-    if data.recall:
-        raise UsageError("this Turnlog has no memory to recall from", hint="Leave out `recall`.")

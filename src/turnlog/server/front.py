@@ -1,10 +1,11 @@
-"""The front door, before any routing: size, Host, Origin, token, rate; then the answer's headers, its log line and count.
+"""The front door, before any routing: Host, Origin, token, rate, size; then the answer's headers, log line and count.
 
 Everything needs a token but a few exact paths, so no trick with a path can lead around it. A token is read from the
 Authorization header or the page's cookie and from nowhere else. Nothing is decided by where a request comes from.
 """
 
 import ipaddress
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -59,6 +60,10 @@ class FrontDoor:
             self._service.metrics.refused.labels(refusal.code).inc()
             await _refuse(visit, refusal, visit.sender(send))
         else:
+            if visit.method == "OPTIONS":
+                # The framework's own answer names one method of a path; its refusal of another method names all.
+                visit.scope["method"] = "TRACE"
+                send = _as_options(send)
             await self._app(scope, receive, visit.sender(send))
         finally:
             visit.write_down()
@@ -75,7 +80,10 @@ class FrontDoor:
 
     def _is_our_name(self, host: str) -> bool:
         """An address cannot be rebound to ours by somebody's name server; a name can, unless it is listed."""
-        name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+        parts = _HOST.match(host)
+        if parts is None:
+            return False
+        name = parts[1] or parts[2]
         if name.lower().rstrip(".") in self._hosts:
             return True
         try:
@@ -117,6 +125,8 @@ class FrontDoor:
         return await self._service.tokens.of_cookie(cookie), True
 
 
+_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::\d{1,5})?\Z")
+"""A name or address, in brackets if it is one of IPv6; perhaps a port; nothing else."""
 _HOST_HINT = "Use an address or localhost; a proxy's names go into [server] hosts."
 _ORIGIN_HINT = "Only the server's own page may do this; programs send no Origin and a bearer token."
 
@@ -206,6 +216,24 @@ def _limited(visit: Visit, receive: Receive) -> Receive:
         return message
 
     return cast("Receive", counted)
+
+
+def _as_options(send: Send) -> Send:
+    """405 with `Allow` becomes an answer without a body. Other sites are told nothing more: there is no CORS."""
+    allowed = False
+
+    async def answer(message: Any) -> None:
+        nonlocal allowed
+        if message["type"] == "http.response.start":
+            allowed = message["status"] == 405
+        if allowed and message["type"] == "http.response.start":
+            kept = [header for header in message["headers"] if not header[0].lower().startswith(b"content-")]
+            message = {**message, "status": 204, "headers": kept}
+        elif allowed:
+            message = {**message, "body": b""}
+        await send(message)
+
+    return cast("Send", answer)
 
 
 async def _refuse(visit: Visit, refusal: Refusal, send: Send) -> None:

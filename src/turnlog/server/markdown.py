@@ -26,7 +26,10 @@ CACHED = 1_000
 CACHED_MAX_CHARS = 8_000
 
 TAGS = frozenset(
-    "a blockquote br code del em h1 h2 h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead tr ul".split()
+    (
+        *("a", "blockquote", "br", "code", "del", "em", "hr", "li", "ol", "p", "pre", "s", "strong", "ul"),
+        *("h1", "h2", "h3", "h4", "h5", "h6", "table", "tbody", "td", "th", "thead", "tr"),
+    )
 )
 ATTRIBUTES: Mapping[str, frozenset[str]] = {
     "a": frozenset({"href", "title"}),
@@ -37,7 +40,9 @@ ATTRIBUTES: Mapping[str, frozenset[str]] = {
 SCHEMES = frozenset({"http", "https", "mailto"})
 
 _TURNING = re.compile("[\u202a-\u202e\u2066-\u2069\u061c]")
-_UNSEEN = re.compile("[\u00ad\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028\u2029\u2060-\u206f\u3164\ufeff\uffa0]")
+_UNSEEN = re.compile(
+    "[\u00ad\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028\u2029\u2060-\u206f\u3164\ufeff\uffa0]"
+)
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 

@@ -15,17 +15,17 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300
 class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        part = {"registry": self._registry}
-        self.requests = Counter("turnlog_requests_total", "Requests answered", ["method", "status"], **part)
+        here = self._registry
+        self.requests = Counter("turnlog_requests_total", "Requests answered", ["method", "status"], registry=here)
         self.request_seconds = Histogram(
-            "turnlog_request_seconds", "Time to the first byte of an answer", buckets=_SECONDS, **part
+            "turnlog_request_seconds", "Time to the first byte of an answer", buckets=_SECONDS, registry=here
         )
-        self.refused = Counter("turnlog_refused_total", "Requests refused at the door", ["reason"], **part)
-        self.turns = Counter("turnlog_turns_total", "Turns ended", ["outcome"], **part)
-        self.turns_running = Gauge("turnlog_turns_running", "Turns under way", **part)
-        self.turn_seconds = Histogram("turnlog_turn_seconds", "Length of a turn", buckets=_SECONDS, **part)
-        self.streams = Gauge("turnlog_streams", "Open event streams", **part)
-        self.rejoined = Counter("turnlog_streams_rejoined_total", "Streams that clients came back to", **part)
+        self.refused = Counter("turnlog_refused_total", "Requests refused at the door", ["reason"], registry=here)
+        self.turns = Counter("turnlog_turns_total", "Turns ended", ["outcome"], registry=here)
+        self.turns_running = Gauge("turnlog_turns_running", "Turns under way", registry=here)
+        self.turn_seconds = Histogram("turnlog_turn_seconds", "Length of a turn", buckets=_SECONDS, registry=here)
+        self.streams = Gauge("turnlog_streams", "Open event streams", registry=here)
+        self.rejoined = Counter("turnlog_streams_rejoined_total", "Streams that clients came back to", registry=here)
 
     @contextmanager
     def turn(self) -> Generator[Callable[[Event], None]]:

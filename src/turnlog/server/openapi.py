@@ -2,10 +2,15 @@
 
 from typing import Any
 
+import msgspec
 from litestar import Litestar
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Method
 from litestar.types.internal_types import PathParameterDefinition
+from msgspec import Struct
+
+from . import bodies
+from .problems import Problem
 
 PROBLEMS = {
     "400": "The request cannot be carried out as it is.",
@@ -20,8 +25,16 @@ PROBLEMS = {
     "503": "The store cannot be written, or the server is closing. See Retry-After.",
 }
 _TEXT: dict[str, Any] = {"schema": {"type": "string"}}
+_FRAMES: dict[str, Any] = {
+    "schema": {
+        "type": "object",
+        "description": "One event. `data` is a JSON object with `type`; docs/http-api.md lists them.",
+        "properties": {"id": {"type": "string"}, "data": {"type": "string"}, "event": {"const": "message"}},
+        "required": ["data"],
+    }
+}
 _STREAMS = {"chat", "rejoin", "events"}
-_OPEN = {"healthz", "readyz", "signIn"}
+_OPEN = {"healthz", "readyz", "signIn", "signOut"}
 
 
 def operation_id(handler: HTTPRouteHandler, method: Method, path: list[str | PathParameterDefinition]) -> str:
@@ -41,7 +54,7 @@ def describe(app: Litestar) -> dict[str, Any]:
         "bearer": {"type": "http", "scheme": "bearer"},
         "cookie": {"type": "apiKey", "in": "cookie", "name": "turnlog"},
     }
-    parts.setdefault("schemas", {})["Problem"] = _PROBLEM
+    parts["schemas"] = _schemas(set(parts["schemas"]))
     parts["responses"] = {f"Problem{status}": _problem(text) for status, text in PROBLEMS.items()}
     for methods in found["paths"].values():
         for method, operation in methods.items():
@@ -49,21 +62,41 @@ def describe(app: Litestar) -> dict[str, Any]:
     return found
 
 
+def _schemas(names: set[str]) -> dict[str, Any]:
+    """By msgspec itself, which checks them: the framework leaves out patterns and that no other fields are taken."""
+    kinds = [kind for kind in (*vars(bodies).values(), Problem) if isinstance(kind, type) and issubclass(kind, Struct)]
+    wanted = [kind for kind in kinds if kind.__name__ in names or kind is Problem]
+    _, found = msgspec.json.schema_components(wanted, ref_template="#/components/schemas/{name}")
+    return dict(sorted(found.items()))
+
+
 def _complete(method: str, operation: dict[str, Any]) -> None:
     name: str = operation["operationId"]
     answers: dict[str, Any] = {status: it for status, it in operation["responses"].items() if status < "400"}
     if name.startswith(tuple(_STREAMS)) and name.removesuffix("SessionToo").removesuffix("Session") in _STREAMS:
-        answers = {"200": {"description": "Server-sent events.", "content": {"text/event-stream": _TEXT}}}
+        answers = {"200": {"description": "Server-sent events.", "content": {"text/event-stream": _FRAMES}}}
     if name == "metrics":
         answers = {"200": {"description": "The counts.", "content": {"text/plain": _TEXT}}}
     operation["responses"] = {**answers, **{s: {"$ref": f"#/components/responses/Problem{s}"} for s in PROBLEMS}}
     operation["security"] = [] if name in _OPEN else [{"bearer": []}, {"cookie": []}]
+    if "204" in answers:
+        answers["204"].pop("content", None)
     for parameter in operation.get("parameters", []):
-        for noise in ("deprecated", "allowEmptyValue", "allowReserved"):
-            parameter.pop(noise, None)
+        _tidy(parameter)
     operation.pop("deprecated", None)
     if method == "post" and name not in ("signIn",):
         operation.setdefault("parameters", []).append(_IDEMPOTENCY)
+
+
+def _tidy(parameter: dict[str, Any]) -> None:
+    for noise in ("deprecated", "allowEmptyValue", "allowReserved"):
+        parameter.pop(noise, None)
+    schema = parameter["schema"]
+    schema.pop("description", None)
+    # Left out is what `null` means here; in a query there is no such thing.
+    for kind in schema.pop("oneOf", []):
+        if kind != {"type": "null"}:
+            schema.update(kind)
 
 
 def _problem(text: str) -> dict[str, Any]:
@@ -78,10 +111,12 @@ _IDEMPOTENCY: dict[str, Any] = {
     "description": "The same key and body give the first answer; another body is a conflict.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200},
 }
-_WORDS = ("type", "title", "detail", "code", "hint", "error")
-_PROBLEM: dict[str, Any] = {
-    "type": "object",
-    "description": "RFC 9457. `error` repeats `detail`.",
-    "required": [*_WORDS, "status"],
-    "properties": {**{word: {"type": "string"} for word in _WORDS}, "status": {"type": "integer"}},
-}
+
+
+if __name__ == "__main__":
+    import sys
+
+    from .app import create_router
+
+    text = msgspec.json.format(msgspec.json.encode(describe(create_router(None))), indent=1)
+    sys.stdout.buffer.write(text + b"\n")

@@ -1,6 +1,7 @@
 """Chats, for administrators: channel logs and sessions in one table, and each of them in a drawer."""
 
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from litestar import Response, get
 from litestar.params import Parameter
@@ -110,9 +111,7 @@ async def _sorted(service: Service, who: Any, wanted: Wanted) -> Lines:
     return Lines(found[: 2 * ROWS], count_s + count_l, count_s > len(sessions) or len(found) > 2 * ROWS)
 
 
-async def _sessions(
-    service: Service, who: Any, wanted: Wanted, limit: int, cursor: str
-) -> tuple[list[Line], int]:
+async def _sessions(service: Service, who: Any, wanted: Wanted, limit: int, cursor: str) -> tuple[list[Line], int]:
     if wanted.kind == "log":
         return [], 0
     gate = service.gate(who)
@@ -174,7 +173,7 @@ def _of_log(item: Conversation) -> Line:
         tokens=None,
         last_at=item.last_at,
         compactions=0,
-        path=path_to("chats", "log", item.agent_id, item.channel_id),
+        path=log_path(item.agent_id, item.channel_id),
         cursor=f"{item.last_at}.{item.agent_id}.{item.channel_id}",
     )
 
@@ -197,8 +196,13 @@ async def session_drawer(request: Asked, agent: str, sid: str) -> Response[str]:
     )
 
 
-@get("/chats/log/{agent:str}/{channel:str}")
-async def log_drawer(request: Asked, agent: str, channel: str, after: Start = None) -> Response[str]:
+def log_path(agent: str, channel: str) -> str:
+    """A channel's id may hold a slash, which no part of a path can."""
+    return f"{path_to('chats', 'log', agent)}?channel={quote(channel, safe='')}"
+
+
+@get("/chats/log/{agent:str}")
+async def log_drawer(request: Asked, agent: str, channel: Piece, after: Start = None) -> Response[str]:
     """The newest messages of a channel's log, oldest first; `after` leads through the older ones."""
     service, who = service_of(request), who_asks(request, "admin")
     service.check_agent(who, agent)
@@ -207,6 +211,13 @@ async def log_drawer(request: Asked, agent: str, channel: str, after: Start = No
         raise NotFound("there is no such log", hint="Choose one of the list.")
     start = max(0, total - MESSAGES_SHOWN) if after is None else after
     page = await service.convlog.messages(agent, channel, limit=MESSAGES_SHOWN, cursor=str(start))
-    log = {"channel": channel, "messages": page.items, "start": start, "total": total, "size": MESSAGES_SHOWN}
+    log = {
+        "channel": channel,
+        "path": log_path(agent, channel),
+        "messages": page.items,
+        "start": start,
+        "total": total,
+        "size": MESSAGES_SHOWN,
+    }
     template = "part_drawer.html" if wants_part(request) else "drawer.html"
     return await show(request, template, agent=agent, row=None, items=[], cut=False, log=log, may_write=False)

@@ -139,7 +139,7 @@ async def entry_text(request: Asked, agent: str, sid: str, seq: int) -> Response
     received = {e.seq: e for e in found if e.seq != seq}
     content = user_content(entry, received) if isinstance(entry, User) else getattr(entry, "content", "")  # type: ignore[arg-type]
     headers = {**HEADERS, "Content-Disposition": "inline"}
-    return Response(honest(text_of(content)), media_type="text/plain; charset=utf-8", headers=headers)
+    return Response(honest(text_of(content)), media_type="text/plain", headers=headers)
 
 
 @post("/session/{agent:str}/{sid:str}/{action:str}", status_code=200)
@@ -163,7 +163,7 @@ async def act(request: Asked, agent: str, sid: str, action: str) -> Response[str
             await gate.undo(sid)
         case "trash":
             await gate.set_status(sid, "trashed", "deleted on the page")
-            return lead_to(form.get("next") and back or path_to("chat", agent))
+            return lead_to(back if form.get("next") else path_to("chat", agent))
         case "restore":
             await gate.set_status(sid, "inactive", "restored on the page")
             return lead_to(chat)

@@ -6,10 +6,11 @@ The link's page redeems nothing by itself: whatever looks a link up before a per
 from typing import Any
 
 from litestar import Response, get, post
+from litestar.datastructures import Cookie
 
 from . import admin
 from .auth import COOKIE
-from .pages_view import LANGUAGE, THEME, HEADERS, lead_to, local_path, preference, show, wants_part
+from .pages_view import HEADERS, LANGUAGE, THEME, lead_to, local_path, preference, show, wants_part
 from .service import Asked, service_of
 
 
@@ -43,7 +44,7 @@ async def sign_out(request: Asked) -> Response[str]:
 async def prefer(request: Asked) -> Response[str]:
     """Below /static because the sign-in page has it too."""
     form = await form_of(request)
-    cookies = []
+    cookies: list[Cookie] = []
     if form.get("language") in ("en", "zh"):
         cookies.append(preference(LANGUAGE, form["language"]))
     if form.get("theme") in ("light", "dark"):

@@ -20,14 +20,18 @@ KEEP = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 @get("/static/{name:str}", sync_to_thread=False)
 def static_file(name: str) -> Response[bytes]:
-    if name not in KINDS:
-        raise NotFound("there is no such file", hint="The page names the files that it has.")
-    return Response(_content(name), media_type=f"{KINDS[name]}; charset=utf-8", headers=KEEP)
+    return _answer(name)
 
 
 @get("/favicon.ico", sync_to_thread=False)
 def icon() -> Response[bytes]:
-    return static_file.fn("icon.svg")
+    return _answer("icon.svg")
+
+
+def _answer(name: str) -> Response[bytes]:
+    if name not in KINDS:
+        raise NotFound("there is no such file", hint="The page names the files that it has.")
+    return Response(_content(name), media_type=KINDS[name], headers=KEEP)
 
 
 @lru_cache(maxsize=16)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -27,6 +27,7 @@ from ..sessions import Sessions
 from ..web import texts
 from ..web.texts import Texts
 from . import markdown, problems
+from .auth import Token
 from .service import WHO, Asked, Service, service_of
 
 WEB = Path(texts.__file__).parent
@@ -62,9 +63,10 @@ class Frame(Struct, frozen=True):
 
 
 def frame_of(request: Asked) -> Frame:
-    token: Any = request.scope.get(WHO)
+    scope = cast("dict[str, Any]", request.scope)
+    token = cast("Token | None", scope.get(WHO))
     who = token.principal if token else None
-    query = request.scope.get("query_string", b"").decode("latin-1")
+    query = cast("bytes", scope["query_string"]).decode("latin-1")
     theme = request.cookies.get(THEME, "")
     agents = service_of(request).agents
     return Frame(
@@ -129,12 +131,18 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(  # pyright: ignore[reportUnknownMemberType]
-        markdown=markdown.render, name=markdown.name, plain=markdown.plain, commas=commas, short=short, moment=moment, rev=rev
-    )
-    found.globals.update(  # pyright: ignore[reportUnknownMemberType]
-        asset=asset, path=path_to, level=level, LONG=markdown.SHOWN_MAX_CHARS
-    )
+    filters: dict[str, Any] = {
+        "markdown": markdown.render,
+        "name": markdown.name,
+        "plain": markdown.plain,
+        "commas": commas,
+        "short": short,
+        "moment": moment,
+        "rev": rev,
+    }
+    shared: dict[str, Any] = {"asset": asset, "path": path_to, "level": level, "LONG": markdown.SHOWN_MAX_CHARS}
+    found.filters.update(filters)  # pyright: ignore[reportUnknownMemberType]
+    found.globals.update(shared)
     return found
 
 

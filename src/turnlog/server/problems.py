@@ -1,7 +1,8 @@
 """What went wrong, as RFC 9457 says it, with a code for programs and a hint for people. No detail of ours leaks out."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
 
 import msgspec
 from litestar.exceptions import HTTPException, ValidationException
@@ -84,6 +85,15 @@ class Refusal(TurnlogError):
         self.headers = dict(headers or {})
 
 
+@contextmanager
+def as_it_is() -> Generator[None]:
+    """What a session cannot do now is a conflict with how it is, not a request that is wrong in itself."""
+    try:
+        yield
+    except UsageError as error:
+        raise Conflict(str(error), hint=error.hint) from error
+
+
 def of(error: Exception) -> Problem:
     match error:
         case Refusal():
@@ -115,8 +125,8 @@ def make(status: int, code: str, detail: str, hint: str) -> Problem:
 def _detail(error: HTTPException) -> str:
     """Which field is wrong, where the framework says so; its own sentence would repeat the URL with its query."""
     if isinstance(error, ValidationException) and isinstance(error.extra, list):
-        found: list[Any] = error.extra
-        return "; ".join(f"{item.get('key')}: {item.get('message')}" for item in found if isinstance(item, dict))
+        found = cast("list[dict[str, Any]]", error.extra)
+        return "; ".join(f"{item.get('key')}: {item.get('message')}" for item in found)
     return error.detail
 
 

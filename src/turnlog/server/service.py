@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from litestar import Request
 from structlog.typing import FilteringBoundLogger
@@ -47,6 +47,8 @@ class Service:
         self.streams: set[EventStream] = set()
         self.closing = False
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._heard: WeakSet[Live] = WeakSet()
+        """Turns that answer somebody here. Other edges write down for themselves what they delivered."""
         self._proved_at = -READY_FOR_S
         self._companions: set[asyncio.Task[None]] = set()
         turnlog.queue.on_turn(self._accompany)
@@ -99,7 +101,9 @@ class Service:
             ledger = self.turnlog.store.ledger
             old = await ledger.get(READY, READY)
             await ledger.cas(READY, READY, old, {"at": time.time_ns()})
-            self._proved_at = time.monotonic()
+            self._heard: WeakSet[Live] = WeakSet()
+        """Turns that answer somebody here. Other edges write down for themselves what they delivered."""
+        self._proved_at = time.monotonic()
 
     def lock(self, what: str) -> asyncio.Lock:
         """One a key, for making sessions there one after another; one a session, for its lines in the convlog."""
@@ -114,8 +118,13 @@ class Service:
         except BaseException:
             lock.release()
             raise
+        ticket.turn.add_done_callback(self._hear)
         self._beside(self._note_first(lock, row, said if ticket.stored.result() else "", sender))
         return ticket
+
+    def _hear(self, turn: asyncio.Future[tuple[Live, int]]) -> None:
+        if not turn.cancelled() and turn.exception() is None:
+            self._heard.add(turn.result()[0])
 
     async def _note_first(self, lock: asyncio.Lock, row: Session, said: str, sender: str) -> None:
         try:
@@ -145,7 +154,7 @@ class Service:
                 row = await self.turnlog.store.describe(live.session_id)
             except NotFound:
                 return
-            if row.channel == "web" and (said := spoken(live)):
+            if (live in self._heard or row.channel == "web") and (said := spoken(live)):
                 await self.note(row, "assistant", said, sender=row.agent)
 
     async def note(self, row: Session, role: str, content: str, *, sender: str) -> None:

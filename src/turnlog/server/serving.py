@@ -5,6 +5,7 @@ what they said kept, every stream is told; then the sockets and the store are cl
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,20 +16,21 @@ import uvicorn
 from structlog.typing import FilteringBoundLogger
 
 from ..convlog import open_convlog
+from ..errors import UsageError
 from ..settings import Settings, load
 from ..stores.files import make_dir, replace_file
 from ..wiring import open as open_turnlog
 from .app import create_app
-from .auth import Tokens
 from .logs import open_log
 from .metrics import Metrics
 from .service import Service
 
-DRAIN_S = 20.0
-"""How long running turns may take to end when the server closes."""
 FAREWELL_S = 0.2
+"""For streams of turns that have just been stopped."""
+BACKLOG = 2_048
+"""Connections that may wait to be taken: many clients come back at once after a restart."""
 LAST_WRITES_S = 5
-"""After that, for streams to be sent out."""
+"""After the turns have ended, for streams to be sent out."""
 TOKEN_FILE = "admin.token"  # noqa: S105 - the name of a file
 
 
@@ -97,13 +99,11 @@ class Server:
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[int]:
-        self._serving = asyncio.create_task(self._server.serve())
+        settings = self._service.turnlog.settings.server
+        wire = bind(settings.host, settings.port)
+        self._serving = asyncio.create_task(self._server.serve([wire]))
         try:
-            while not self._server.started and not self._serving.done():
-                await asyncio.sleep(0.01)
-            if self._serving.done():
-                self._serving.result()
-            yield self._server.servers[0].sockets[0].getsockname()[1]
+            yield wire.getsockname()[1]
         finally:
             self._server.should_exit = True
             await asyncio.wait({self._serving})
@@ -121,7 +121,7 @@ class Server:
         service.log.info("closing")
         queue = service.turnlog.queue
         try:
-            async with asyncio.timeout(DRAIN_S):
+            async with asyncio.timeout(service.turnlog.settings.server.drain_s):
                 await queue.idle()
         except TimeoutError:
             service.log.info("stopping turns")
@@ -130,6 +130,17 @@ class Server:
         for stream in list(service.streams):
             stream.close()
         self._server.should_exit = True
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Before anything is said: a port that somebody else has is an error now, not a line in a log."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"cannot listen on {host}, port {port}: {error}", hint="Choose another address with --host and --port."
+        ) from error
 
 
 class _Signalled(uvicorn.Server):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from litestar import Controller, delete, get, patch, post
-from litestar.params import Parameter
+from litestar.params import JSONBody, Parameter
 from litestar.types import ASGIApp
 
 from ..core import prompt as prompts
@@ -14,7 +14,7 @@ from ..core.entries import Entry
 from ..core.query import PAGE_MAX, Query
 from ..core.rows import row_of
 from ..core.session import Session
-from ..errors import Corrupt, UsageError
+from ..errors import Conflict, Corrupt
 from ..library import Turnlog
 from ..sessions import Sessions
 from . import idempotency, sse
@@ -34,16 +34,23 @@ from .bodies import (
     TitleBody,
 )
 from .chat import stream
+from .problems import as_it_is
 from .service import Asked, service_of, who_asks
 
 ENTRIES_MAX = 1_000
 """Of one session in one answer; `next` leads to older ones."""
 Limit = Annotated[int, Parameter(ge=1, le=PAGE_MAX, description="How many at most.")]
-Cursor = Annotated[str | None, Parameter(description="`next` of the page before.", max_length=200)]
+Cursor = Annotated[
+    str | None,
+    Parameter(description="`next` of the page before.", pattern=r"^[0-9]{1,15}\.[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"),
+]
 Words = Annotated[str | None, Parameter(description="Words in title, label, key or id.", max_length=1_000)]
 StatusName = Literal["active", "inactive", "archived", "trashed", "all"]
-Seq = Annotated[int | None, Parameter(ge=1, le=2**53)]
-Since = Annotated[int | None, Parameter(ge=0, le=2**53, description="The seq of the last entry that is known.")]
+# Not `int | None`: then the word null would be a number that is not there.
+Seq = Annotated[int, Parameter(gt=-1, le=2**53, description="The seq of an entry; 0 stands for the end.")]
+Since = Annotated[
+    int, Parameter(gt=-2, le=2**53, description="The seq of the last entry that is known; -1: only new ones.")
+]
 
 
 class SessionsApi(Controller):
@@ -76,19 +83,20 @@ class SessionsApi(Controller):
         agent: AgentId,
         sid: SessionId,
         limit: Annotated[int, Parameter(ge=1, le=ENTRIES_MAX)] = ENTRIES_MAX,
-        before: Seq = None,
+        before: Seq = 0,
     ) -> SessionView:
         service, who = service_of(request), who_asks(request, "chat", "read")
         row = await service.row(who, agent, sid)
-        entries = await _entries(service.gate(who), row, limit, before)
+        entries = await _entries(service.gate(who), row, limit, before or None)
         older = entries[0].seq if entries and entries[0].seq > 1 else None
         return SessionView(session=as_row(row), entries=[_plain(entry) for entry in entries], next=older)
 
     @patch("/{sid:str}", summary="Give a session a title")
-    async def rename(self, request: Asked, agent: AgentId, sid: SessionId, data: TitleBody) -> Row:
+    async def rename(self, request: Asked, agent: AgentId, sid: SessionId, data: JSONBody[TitleBody]) -> Row:
         service, who = service_of(request), who_asks(request, "chat")
         await service.row(who, agent, sid, write=True)
-        return as_row(await service.gate(who).rename(sid, data.title))
+        with as_it_is():  # a title of which nothing can be seen
+            return as_row(await service.gate(who).rename(sid, data.title))
 
     @delete("/{sid:str}", summary="Erase a session, at once and for good")
     async def erase(self, request: Asked, agent: AgentId, sid: SessionId) -> None:
@@ -98,14 +106,15 @@ class SessionsApi(Controller):
 
     @post("/{sid:str}/compact", status_code=200, summary="Fold what is old under a summary")
     async def compact(
-        self, request: Asked, agent: AgentId, sid: SessionId, data: CompactBody | None = None
+        self, request: Asked, agent: AgentId, sid: SessionId, data: JSONBody[CompactBody | None] = None
     ) -> CompactionView:
         service, who = service_of(request), who_asks(request, "chat")
         row = await service.row(who, agent, sid, write=True)
         asked = data or CompactBody()
 
         async def act() -> CompactionView:
-            report = await service.turnlog.compact(row, focus=asked.focus or "", dry_run=asked.dry_run)
+            with as_it_is():
+                report = await service.turnlog.compact(row, focus=asked.focus or "", dry_run=asked.dry_run)
             return msgspec.convert(msgspec.to_builtins(report), CompactionView)
 
         return await idempotency.once(service.turnlog.store.ledger, request, CompactionView, act)
@@ -116,36 +125,39 @@ class SessionsApi(Controller):
         await service.row(who, agent, sid, write=True)
 
         async def act() -> Row:
-            return as_row(await service.gate(who).undo(sid))
+            with as_it_is():
+                return as_row(await service.gate(who).undo(sid))
 
         return await idempotency.once(service.turnlog.store.ledger, request, Row, act)
 
     @post("/{sid:str}/fork", status_code=200, summary="A new session that shares the past up to an entry")
-    async def fork(self, request: Asked, agent: AgentId, sid: SessionId, data: ForkBody | None = None) -> Row:
+    async def fork(self, request: Asked, agent: AgentId, sid: SessionId, data: JSONBody[ForkBody | None] = None) -> Row:
         service, who = service_of(request), who_asks(request, "chat")
         await service.row(who, agent, sid, write=True)
         asked = data or ForkBody()
 
         async def act() -> Row:
-            return as_row(await service.gate(who).fork(sid, at=asked.at, label=asked.label))
+            with as_it_is():
+                return as_row(await service.gate(who).fork(sid, at=asked.at, label=_printable(asked.label)))
 
         return await idempotency.once(service.turnlog.store.ledger, request, Row, act)
 
     @post("/{sid:str}/rewind", status_code=200, summary="Go on from an earlier entry")
-    async def rewind(self, request: Asked, agent: AgentId, sid: SessionId, data: RewindBody) -> Row:
+    async def rewind(self, request: Asked, agent: AgentId, sid: SessionId, data: JSONBody[RewindBody]) -> Row:
         service, who = service_of(request), who_asks(request, "chat")
         await service.row(who, agent, sid, write=True)
 
         async def act() -> Row:
-            return as_row(await service.gate(who).rewind(sid, data.to))
+            with as_it_is():
+                return as_row(await service.gate(who).rewind(sid, data.to))
 
         return await idempotency.once(service.turnlog.store.ledger, request, Row, act)
 
     @get("/{sid:str}/prompt", summary="What would be sent to the model now, or was sent when the log ended at `at`")
-    async def prompt(self, request: Asked, agent: AgentId, sid: SessionId, at: Seq = None) -> PromptView:
+    async def prompt(self, request: Asked, agent: AgentId, sid: SessionId, at: Seq = 0) -> PromptView:
         service, who = service_of(request), who_asks(request, "chat", "read")
         row = await service.row(who, agent, sid)
-        return await _prompt(service.turnlog, row, at)
+        return await _prompt(service.turnlog, row, at or None)
 
     @get("/{sid:str}/coverage", summary="What became of each entry")
     async def coverage(self, request: Asked, agent: AgentId, sid: SessionId) -> CoverageView:
@@ -155,12 +167,12 @@ class SessionsApi(Controller):
         return CoverageView([CoverageRow(row.seq, row.type, row.state, row.by) for row in found])
 
     @get("/{sid:str}/events", summary="New entries as they are stored")
-    async def events(self, request: Asked, agent: AgentId, sid: SessionId, after: Since = None) -> ASGIApp:
+    async def events(self, request: Asked, agent: AgentId, sid: SessionId, after: Since = -1) -> ASGIApp:
         service, who = service_of(request), who_asks(request, "chat", "read")
         row = await service.row(who, agent, sid)
         last = request.headers.get("last-event-id")
         start = int(last) if last and last.isascii() and last.isdecimal() and len(last) < 16 else after
-        return stream(request, sid, _tail(service.turnlog, sid, row.last_seq if start is None else start))
+        return stream(request, sid, _tail(service.turnlog, sid, row.last_seq if start < 0 else start))
 
 
 def as_row(row: Session) -> Row:
@@ -179,7 +191,7 @@ async def _entries(gate: Sessions, row: Session, limit: int, before: int | None)
 
 async def _prompt(turnlog: Turnlog, row: Session, at: int | None) -> PromptView:
     if at is not None and at > row.last_seq:
-        raise UsageError(f"the session has no entry {at}", hint=f"It has entries 1 to {row.last_seq}.")
+        raise Conflict(f"the session has no entry {at}", hint=f"It has entries 1 to {row.last_seq}.")
     found = prompts.as_dict(await turnlog.prompt(row, at=at))
     return PromptView(found["system"], found["messages"], found["tools"])
 
@@ -191,6 +203,12 @@ async def _tail(turnlog: Turnlog, session_id: str, after: int) -> AsyncGenerator
     async with aclosing(watching):
         async for entry in watching:
             yield sse.frame(_plain(entry), at=str(entry.seq))
+
+
+def _printable(label: str | None) -> str | None:
+    """What cannot be seen is left out of a name."""
+    seen = "".join(char if char.isprintable() else " " for char in label or "")
+    return seen if seen.strip() else None
 
 
 def _plain(entry: Entry) -> dict[str, Any]:

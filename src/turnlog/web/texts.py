@@ -14,15 +14,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "chat": ("Chat", "聊天"),
     "chats": ("Chats", "会话总览"),
     "sign_out": ("Sign out", "退出登录"),
-    "theme": ("Colour theme", "配色"),
-    "theme_light": ("Light", "浅色"),
-    "theme_dark": ("Dark", "深色"),
     "to_dark": ("Switch to dark colours", "切换到深色"),
     "to_light": ("Switch to light colours", "切换到浅色"),
-    "language": ("Language", "语言"),
     "other_language": ("中文", "English"),
     "signed_in_as": ("Signed in as {name}", "已登录：{name}"),
-    "read_only": ("Read only", "只读"),
     "signin_title": ("Sign in", "登录"),
     "signin_lead": (
         "Turnlog keeps conversations with your agents. Sign in to go on.",
@@ -46,13 +41,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "sessions": ("Sessions", "会话"),
     "open_sessions": ("Show sessions", "显示会话列表"),
     "close": ("Close", "关闭"),
-    "search": ("Search", "搜索"),
     "search_sessions": ("Search titles and messages", "搜索标题与消息"),
     "in_messages": ("In messages", "消息中"),
     "nothing_found": ("Nothing fits “{q}”.", "没有符合“{q}”的内容。"),
     "no_sessions": ("No sessions yet. Your first message begins one.", "还没有会话。发送第一条消息即可开始。"),
     "more": ("Show more", "显示更多"),
-    "trash": ("Trash", "回收站"),
     "trash_open": ("Trash", "回收站"),
     "trash_back": ("Back to sessions", "返回会话列表"),
     "trash_empty": ("The trash is empty.", "回收站是空的。"),
@@ -61,7 +54,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "empty_title": ("What would you like to talk about?", "想聊点什么？"),
     "empty_offline": (
         "Say something: the offline model answers at once from what it can see. It understands nothing, but everything "
-        "around it is real: your words are stored before they are answered, and old parts are folded when space runs out.",
+        "around it is real: words are stored before they are answered, and old parts are folded when space runs out.",
         "说点什么吧：离线模型会根据它看到的内容立即回答。它并不理解内容，但其余一切都是真的："
         "你的话在回答之前就已保存，空间不足时旧内容会被压缩。",
     ),
@@ -70,9 +63,9 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "由 {model} 回答。你的话在回答之前就已保存，不会被悄悄遗忘。",
     ),
     "try": ("Try", "试试"),
-    "try_1": ("My name is Ada and I like tea.", "我叫小雅，喜欢喝茶。"),
-    "try_2": ("What do you know about me?", "你知道我的什么？"),
-    "try_3": ("List the files in the workspace", "list_dir ."),
+    "try_1": ("My name is Ada.", "我叫小雅。"),
+    "try_2": ("What is my name?", "我叫什么名字？"),
+    "try_3": ("List the files", "列出文件"),
     "message": ("Message", "消息"),
     "message_hint": ("Enter sends, Shift+Enter starts a new line", "Enter 发送，Shift+Enter 换行"),
     "message_placeholder": ("Write a message…", "输入消息…"),
@@ -108,7 +101,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "save": ("Save", "保存"),
     "fork": ("Fork", "分叉"),
     "fork_hint": ("A new session with the same past", "以相同的过去开始新会话"),
-    "fork_here": ("Fork from here", "从此处分叉"),
     "compact": ("Compact now", "立即压缩"),
     "compact_hint": ("Fold older messages under a summary", "将较早的消息压缩为摘要"),
     "delete": ("Delete", "删除"),
@@ -124,7 +116,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "compaction": ("Compaction", "压缩"),
     "tokens_change": ("{before} → {after} tokens", "{before} → {after} 词元"),
     "tokens_saved": ("{n} saved", "节省 {n}"),
-    "trigger": ("by {name}", "触发：{name}"),
+    "trigger_manual": ("by hand", "手动"),
+    "trigger_tokens": ("too many tokens", "词元过多"),
+    "trigger_messages": ("too many messages", "消息过多"),
+    "trigger_window": ("window nearly full", "窗口将满"),
+    "trigger_overflow": ("did not fit", "超出窗口"),
+    "trigger_rescue": ("rescue, without a model", "救援，未用模型"),
     "summary": ("Summary", "摘要"),
     "show_original": ("Show original", "显示原文"),
     "original": ("Original messages", "原始消息"),
@@ -182,7 +179,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "clear_filters": ("Clear filters", "清除筛选"),
     "next_page": ("Older", "更早"),
     "first_page": ("Newest", "最新"),
-    "compactions_n": ("{n} compactions", "{n} 次压缩"),
+    "compactions_n": ("compacted {n}×", "压缩 {n} 次"),
+    "to_chat": ("Back to the chat", "返回对话"),
     "preview": ("Preview", "预览"),
     "choose_one": ("Choose a row to read the conversation here.", "选择一行即可在此阅读对话。"),
     "live": ("Live", "实时"),
@@ -204,7 +202,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "tools": ("Tools", "工具"),
     "turn": ("Turn", "轮次"),
     "turn_n": ("Turn {n}", "第 {n} 轮"),
-    "turn_of": ("Turn {n} of {total}", "第 {n} 轮，共 {total} 轮"),
     "previous": ("Previous turn", "上一轮"),
     "next": ("Next turn", "下一轮"),
     "show": ("Show", "显示"),
@@ -218,7 +215,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "plot_table": ("As a table", "以表格显示"),
     "older_entries": ("Older entries", "较早的条目"),
     "newest_entries": ("Newest entries", "最新的条目"),
-    "entries": ("Entries", "条目"),
     "turns": ("Turns", "轮次"),
     "compactions": ("Compactions", "压缩"),
     "status": ("Status", "状态"),
@@ -241,7 +237,10 @@ class Texts:
         self.language: Language = language
         self._index = LANGUAGES.index(language)
 
-    def __call__(self, name: str, **values: Any) -> str:
+    def known(self, name: str) -> bool:
+        return name in CATALOGUE
+
+    def __call__(self, name: str, /, **values: Any) -> str:
         text = CATALOGUE[name][self._index]
         return text.format_map(values) if values else text
 
@@ -251,7 +250,7 @@ TEXTS: Mapping[str, Texts] = {language: Texts(language) for language in LANGUAGE
 
 def choose(chosen: str | None, accepted: str) -> Texts:
     """What somebody chose, or the first language of theirs that there is."""
-    if chosen in TEXTS:
+    if chosen and chosen in TEXTS:
         return TEXTS[chosen]
     for part in accepted[:LANGUAGE_MAX_CHARS].split(","):
         language = part.partition(";")[0].strip().lower()[:2]

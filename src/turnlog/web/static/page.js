@@ -59,6 +59,8 @@ class Chat {
     this.source = null;
     this.last = "";
     this.losses = 0;
+    this.atEnd = true;
+    this.scroll.addEventListener("scroll", () => this.lookWhere(), { passive: true });
     this.begin();
     if (this.form) this.listen();
     if ("running" in main.dataset) this.follow();
@@ -256,9 +258,9 @@ class Chat {
     }
     document.title = `${document.querySelector("#chat-head h1")?.textContent ?? ""} · Turnlog`;
     this.notice(trouble, Boolean(trouble));
-    this.toEnd(false);
     if (again && !this.source) this.follow();
     else if (!this.source) this.busy(false);
+    this.toEnd(false);
   }
 
   add(template, speaker) {
@@ -282,8 +284,12 @@ class Chat {
 
   // Only for those who are at the end anyway: nobody is torn away from what they read.
   toEnd(always) {
+    if (always || this.atEnd) this.scroll.scrollTop = this.scroll.scrollHeight;
+  }
+
+  lookWhere() {
     const gap = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight;
-    if (always || gap < 160) this.scroll.scrollTop = this.scroll.scrollHeight;
+    this.atEnd = gap < 80;
   }
 }
 
@@ -393,10 +399,12 @@ document.addEventListener("keydown", (event) => {
 
 // Colours change without a reload, so that nothing that was typed is lost.
 document.querySelector("form.prefer")?.addEventListener("submit", (event) => {
+  event.target.elements.next.value = location.pathname + location.search;
   if (event.submitter?.name !== "theme") return;
   event.preventDefault();
   document.documentElement.dataset.theme = event.submitter.value;
-  fetch(event.target.action, { method: "POST", body: new URLSearchParams({ theme: event.submitter.value }) });
+  const body = new URLSearchParams({ theme: event.submitter.value });
+  fetch(event.target.action, { method: "POST", body, redirect: "manual" });
   document.querySelector(event.submitter.value === "dark" ? ".to-light" : ".to-dark").focus();
 });
 

@@ -1,0 +1,185 @@
+"""A real browser on a real server, and a home with things in it that want to do harm."""
+
+import asyncio
+import os
+import shutil
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import turnlog
+from turnlog.convlog import Record, open_convlog
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+AXE = Path(__file__).with_name("axe.min.js")
+WAIT_MS = 20_000
+
+try:
+    from playwright.async_api import async_playwright
+except ImportError:
+    async_playwright = None
+
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None or async_playwright is None, reason="needs chromium and the package playwright"
+)
+
+
+@asynccontextmanager
+async def browser():
+    """Playwright's synchronous form leaves an event loop running, in which no other test could start its own."""
+    async with async_playwright() as playwright:
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+        found = await playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+        try:
+            yield found
+        finally:
+            await found.close()
+
+
+class Visitor:
+    """One page of one visitor, and everything about it that should not have happened."""
+
+    def __init__(self, server, page):
+        self.server = server
+        self.page = page
+        self.trouble = []
+        self.asked = []
+        page.set_default_timeout(WAIT_MS)
+        page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        page.on("console", lambda said: self.trouble.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("dialog", self._refuse)
+        page.on("request", lambda request: self.asked.append(request.url))
+
+    async def _refuse(self, dialog):
+        self.trouble.append(f"dialog {dialog.message}")
+        await dialog.dismiss()
+
+    async def goto(self, path):
+        await self.page.goto(self.server.base + path)
+
+    async def sign_in(self, token=None):
+        await self.goto("/signin")
+        await self.page.fill("#token", token or self.server.token)
+        await self.page.press("#token", "Enter")
+        await self.page.wait_for_url("**/chat/main")
+
+    async def say(self, text):
+        await self.page.fill("#message", text)
+        await self.page.press("#message", "Enter")
+        await self.page.locator("#live .msg.user, #log .msg.user").first.wait_for()
+
+    async def rest(self):
+        """Until no turn runs any more."""
+        await self.page.wait_for_selector("main.chat:not(.busy)")
+
+    async def ask(self, text):
+        await self.say(text)
+        await self.page.wait_for_selector("main.busy, main.chat:not(.busy)")
+        await self.rest()
+
+    async def axe(self):
+        """What axe-core finds that is serious."""
+        await self.page.evaluate(AXE.read_text())
+        found = await self.page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{one['id']}: {[node['html'][:200] for node in one['nodes'][:3]]}"
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+
+    async def width(self):
+        """(what the page takes, what there is)."""
+        return tuple(await self.page.evaluate("() => [document.documentElement.scrollWidth, window.innerWidth]"))
+
+
+def visit(server, steps, *, signed_in=True, **options):
+    """Runs `steps(visitor)` in a browser of its own. Nothing may be refused, thrown or fetched from elsewhere."""
+
+    async def work():
+        async with browser() as found:
+            context = await found.new_context(**{"locale": "en-US", **options})
+            visitor = Visitor(server, await context.new_page())
+            if signed_in:
+                await visitor.sign_in()
+            await steps(visitor)
+            assert visitor.trouble == []
+            assert [url for url in visitor.asked if not url.startswith(server.base)] == []
+
+    asyncio.run(work())
+
+
+RTL = "\u202egpj.exe \u2066\u05e9\u05dc\u05d5\u05dd\u2069"
+UNSEEN = "\u200b\u200b\u2060\ufeff"
+HARM = (
+    "<img src=x onerror=alert(1)>",
+    "[click](javascript:alert(1)) [data](data:text/html,<script>alert(1)</script>)",
+    "![beacon](http://127.0.0.1:9/pixel.png)",
+    "</textarea></title></script><script>alert(1)</script>",
+    '" onmouseover="alert(1)" x="',
+    "<svg/onload=alert(1)> <iframe src=javascript:alert(1)> <a href='java\tscript:alert(1)'>x</a>",
+    "{{ 7*7 }} ${7*7} <b hx-get=/signout hx-trigger=load>",
+    RTL,
+    UNSEEN,
+)
+WORD = "w" * 1_000_000
+
+
+def seed(home, work):
+    """`work(library, convlog)` on the store of that home, before a server has it."""
+
+    async def run():
+        async with (
+            turnlog.open(home=home) as library,
+            open_convlog(library.settings.store_url()) as convlog,
+        ):
+            return await work(library, convlog)
+
+    return asyncio.run(run())
+
+
+async def plant_harm(library, convlog):
+    """One session a piece of harm, everywhere where somebody can put words; and one with a word of 1 MB."""
+    ids = []
+    for index, harm in enumerate((*HARM, WORD)):
+        row = await library.sessions.new("agent:main:web:direct:admin")
+        call = {"type": "tool_use", "id": f"c{index}", "name": harm[:60], "input": {"path": harm[:5000]}}
+        await library.append(
+            row,
+            turnlog.User(content=harm, sender=harm[:200]),
+            turnlog.Assistant(content=[{"type": "text", "text": harm}, call], model=harm[:50], stop="tool_use"),
+            turnlog.ToolResult(tool_use_id=f"c{index}", content=harm),
+            turnlog.Assistant(content=[{"type": "thinking", "thinking": harm[:5000]}, {"type": "text", "text": harm}]),
+            turnlog.Failed(code="provider", reason=harm[:500]),
+        )
+        if index != HARM.index(UNSEEN):
+            await library.sessions.rename(row.id, harm)
+        ids.append(row.id)
+        record = Record(
+            ts="2026-01-01T00:00:00.000Z",
+            role="user",
+            content=harm,
+            channel_id="",
+            channel_type="web",
+            sender=harm[:200],
+        )
+        await convlog.write("main", f"web-{index}-{harm[:60]}", record)
+    return ids
+
+
+async def plant_folded(library, convlog):
+    """A session with a compaction that counts."""
+    row = await library.sessions.new("agent:main:web:direct:admin")
+    await library.sessions.rename(row.id, "Folded")
+    said = [turnlog.User(content="the secret word is XYZZY-77"), turnlog.Assistant(content="noted XYZZY-77")]
+    await library.append(row, *said, turnlog.User(content="later words"), turnlog.Assistant(content="kept words"))
+    last = (await library.sessions.get(row.id)).last_seq
+    body = turnlog.Compaction(
+        summary="A word was given: XYZZY-77.",
+        first_kept=last - 1,
+        covers=(last - 3, last - 2),
+        tokens_before=40_000,
+        tokens_after=9_000,
+    )
+    await library.append(row, body)
+    return row.id

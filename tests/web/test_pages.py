@@ -1,0 +1,223 @@
+"""The pages as documents: who gets which, what is in their headers, and that nothing in them can be run."""
+
+import re
+
+import httpx
+import pytest
+
+import turnlog
+
+from ..server.running import running
+from .browsing import HARM, WORD, plant_folded, plant_harm, seed
+from .test_markdown import Tags
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    home = tmp_path_factory.mktemp("web") / "home"
+    ids = seed(home, plant_harm)
+    ids.append(seed(home, plant_folded))
+    with running(home) as server:
+        yield server, ids
+
+
+@pytest.fixture
+def site(planted):
+    server, ids = planted
+    with httpx.Client(base_url=server.base, trust_env=False, timeout=30) as client:
+        sign_in(client, server.token)
+        yield client, server, ids
+
+
+def sign_in(client, token):
+    done = client.post("/signin", data={"token": token}, headers={"Origin": str(client.base_url).rstrip("/")})
+    assert done.status_code == 303, done.text
+    assert done.headers["location"] == "/"
+
+
+def every_page(client, ids):
+    paths = ["/chat/main", "/chat/main?q=alert", "/chat/main?trash=1", "/chats", "/chats?q=alert", "/list/main?q=w*"]
+    for sid in ids:
+        paths += [
+            f"/chat/main/{sid}",
+            f"/session/main/{sid}",
+            f"/session/main/{sid}?turn=1",
+            f"/chats/session/main/{sid}",
+        ]
+    table = client.get("/chats?kind=log").text
+    paths += [path.replace("&amp;", "&") for path in re.findall(r'href="(/chats/log/[^"]+)"', table)]
+    return paths
+
+
+def test_nothing_in_any_page_can_be_run_or_fetched(site):
+    client, _, ids = site
+    paths = every_page(client, ids)
+    assert sum("/chats/log/" in path for path in paths) == len(HARM) + 1
+    for path in paths:
+        answer = client.get(path)
+        assert answer.status_code == 200, (path, answer.text[:500])
+        check_page(answer.text)
+        assert len(answer.content) < 2_000_000
+
+
+def check_page(html):
+    parser = Tags()
+    parser.feed(html)
+    assert "\u202e" not in html
+    for tag, attributes in parser.found:
+        assert tag not in ("iframe", "object", "embed", "base", "style")
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcdoc")]
+        for name in ("src", "href", "action", "hx-get", "hx-post"):
+            value = attributes.get(name) or ""
+            outside = tag == "a" and "noreferrer" in (attributes.get("rel") or "")
+            assert value.startswith(("/", "#")) or not value or (outside and value.startswith("http"))
+        if tag == "script":
+            assert (attributes.get("src") or "").startswith("/static/")
+        if tag == "img":
+            assert (attributes.get("src") or "").startswith("/static/icon.svg")
+
+
+def test_a_text_of_1_mb_is_cut_in_the_page_and_whole_at_its_own_address(site):
+    client, _, ids = site
+    sid = ids[len(HARM)]
+    page = client.get(f"/chat/main/{sid}").text
+    assert len(page) < 500_000
+    (path,) = set(re.findall(rf'href="(/session/main/{sid}/entry/3)"', page))
+    whole = client.get(path)
+    assert whole.headers["content-type"] == "text/plain; charset=utf-8"
+    assert whole.text == WORD
+
+
+def test_pages_allow_no_script_but_their_own(site):
+    client, _, ids = site
+    for path in ("/chat/main", f"/session/main/{ids[0]}", "/chats", "/signin", "/chat/main/none"):
+        answer = client.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_whoever_is_not_signed_in_is_led_to_the_sign_in_page(planted):
+    server, ids = planted
+    for path in ("/", "/chat/main", f"/session/main/{ids[0]}", "/chats", f"/session/main/{ids[0]}/original/6"):
+        answer = httpx.get(server.base + path, headers={"Accept": "text/html"}, trust_env=False)
+        assert (answer.status_code, answer.headers.get("location")) == (303, "/signin")
+    wrong = httpx.post(server.base + "/signin", data={"token": "tl_no_no"}, trust_env=False)
+    assert wrong.status_code == 401
+    assert "set-cookie" not in wrong.headers
+
+
+def test_a_piece_of_a_page_leads_the_whole_page_to_sign_in(planted):
+    server, _ = planted
+    answer = httpx.get(server.base + "/signin", headers={"HX-Request": "true"}, trust_env=False)
+    assert answer.headers["hx-redirect"] == "/signin"
+
+
+def test_others_sessions_do_not_exist_and_chats_is_for_administrators(planted):
+    server, ids = planted
+    with httpx.Client(base_url=server.base, trust_env=False, timeout=30) as client:
+        sign_in(client, server.make_token("ann", "--scope", "chat"))
+        assert "My own" not in client.get("/chat/main").text
+        for path in (f"/chat/main/{ids[0]}", f"/session/main/{ids[0]}", f"/session/main/{ids[0]}/entry/2"):
+            assert client.get(path).status_code == 404
+        for path in ("/chats", f"/chats/session/main/{ids[0]}", "/chats/log/main?channel=web-admin"):
+            assert client.get(path).status_code == 403
+        for action in ("rename", "undo", "trash", "erase", "fork"):
+            done = client.post(f"/session/main/{ids[0]}/{action}", headers={"Origin": server.base}, data={"title": "x"})
+            assert done.status_code == 404
+        assert 'href="/chats"' not in client.get("/chat/main").text
+
+
+def test_who_may_only_read_gets_no_form_that_writes(planted):
+    server, ids = planted
+    with httpx.Client(base_url=server.base, trust_env=False, timeout=30) as client:
+        sign_in(client, server.make_token("rita", "--scope", "read"))
+        page = client.get(f"/chat/main/{ids[-1]}").text
+        assert 'id="composer"' not in page
+        assert "/undo" not in page
+        done = client.post(f"/session/main/{ids[-1]}/undo", headers={"Origin": server.base})
+        assert done.status_code == 403
+
+
+def test_a_form_of_another_site_does_nothing(site):
+    client, _, ids = site
+    for origin in ("http://evil.example", "null"):
+        done = client.post(f"/session/main/{ids[0]}/erase", headers={"Origin": origin})
+        assert done.status_code == 403
+    assert client.get(f"/chat/main/{ids[0]}").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "/\t/evil.example", "x"])
+def test_a_form_leads_to_no_other_site(site, path):
+    client, server, _ = site
+    done = client.post("/static/preferences", data={"theme": "dark", "next": path}, headers={"Origin": server.base})
+    assert done.headers["location"] == "/"
+
+
+@pytest.mark.parametrize("path", ["/static/../pages.py", "/static/%2e%2e%2fpages.py", "/static/nothing.js", "/static/"])
+def test_only_the_files_of_the_page_are_served(site, path):
+    client, _, _ = site
+    assert client.get(path).status_code in (404, 405)
+
+
+def test_files_of_the_page_can_be_kept_and_are_renewed_when_they_change(site):
+    client, _, _ = site
+    page = client.get("/chat/main").text
+    found = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)
+    assert len(found) >= 4
+    for path in found:
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["cache-control"]
+        assert "?v=" in path
+
+
+def test_what_does_not_exist_is_a_page_that_says_so(site):
+    client, _, _ = site
+    answer = client.get("/chat/main/none", headers={"Accept-Language": "zh"})
+    assert answer.status_code == 404
+    assert "操作未成功" in answer.text
+    assert client.get("/session/main/none?turn=x").status_code in (400, 404)
+
+
+def test_the_newest_and_the_older_page_of_chats_hold_everything_once(tmp_path):
+    async def plant(library, convlog):
+        for n in range(120):
+            await library.sessions.new("agent:main:web:direct:admin", label=f"row-{n:03}")
+
+    seed(tmp_path / "home", plant)
+    with (
+        running(tmp_path / "home") as server,
+        httpx.Client(base_url=server.base, trust_env=False, timeout=30) as client,
+    ):
+        sign_in(client, server.token)
+        seen, path = [], "/chats"
+        while path:
+            page = client.get(path).text
+            seen += re.findall(r"row-\d{3}", page)
+            more = re.findall(r'href="(/chats\?[^"]*sa=[^"]+)"', page)
+            path = more[0].replace("&amp;", "&") if more else None
+        assert sorted(seen) == [f"row-{n:03}" for n in range(120)]
+
+
+def test_a_long_session_costs_a_part_of_it(tmp_path):
+    async def plant(library, convlog):
+        row = await library.sessions.new("agent:main:web:direct:admin")
+        for n in range(0, 1_000, 100):
+            said = [(turnlog.User(content=f"q{k}"), turnlog.Assistant(content=f"a{k}")) for k in range(n, n + 100)]
+            await library.append(row, *(body for pair in said for body in pair))
+        return row.id
+
+    sid = seed(tmp_path / "home", plant)
+    with (
+        running(tmp_path / "home") as server,
+        httpx.Client(base_url=server.base, trust_env=False, timeout=30) as client,
+    ):
+        sign_in(client, server.token)
+        page = client.get(f"/chat/main/{sid}").text
+        assert ">a999<" in page.replace("<p>", ">").replace("</p>", "<")
+        assert ">a1<" not in page.replace("<p>", ">").replace("</p>", "<")
+        older = client.get(f"/session/main/{sid}?at=4").text
+        assert "<p>a1</p>" in older
