@@ -114,6 +114,7 @@ class Turnlog:
         sender: str | None = None,
         message_id: str | None = None,
         dedupe_id: str | None = None,
+        dedupe_scope: str | None = None,
         context: str = "",
         mode: Mode | None = None,
         recall: bool = False,
@@ -122,6 +123,7 @@ class Turnlog:
 
         `recall`: the turn is shown what the global memory has on these words. Where no sessions are kept
         (`session.enabled = false`) it always is, and its exchange is saved there and nowhere else.
+        `dedupe_scope`: channel and account, where the key of the session does not tell them (`dm_scope`).
         """
         if isinstance(where, Inbound):
             content = content if content is not None else _words(where)
@@ -138,7 +140,7 @@ class Turnlog:
             content=content,
             message_id=message_id,
             dedupe_id=dedupe_id,
-            dedupe_scope=f"{place.channel}|{place.account or ''}",
+            dedupe_scope=dedupe_scope or f"{place.channel}|{place.account or ''}",
             sender=sender,
             context=context,
             mode=mode,

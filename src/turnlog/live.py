@@ -49,10 +49,10 @@ class Live:
         return True
 
 
-def replay(session_id: str, seq: int, later: Sequence[Entry]) -> Live:
-    """A turn that ran elsewhere, from what it stored: the one that took message `seq`."""
+def replay(done: Done, seq: int, later: Sequence[Entry]) -> Live:
+    """A turn that ran elsewhere, from what it stored: the one that took message `seq`. `done`: how it ends if well."""
     taken = next((e for e in later if isinstance(e, User) and seq in e.from_), None)
-    live = Live(session_id, taken.seq if taken else seq)
+    live = Live(done.session_id, taken.seq if taken else seq)
     for entry in later:
         if taken is None or entry.seq <= taken.seq:
             continue
@@ -61,7 +61,7 @@ def replay(session_id: str, seq: int, later: Sequence[Entry]) -> Live:
         if isinstance(entry, Failed):
             live.add(ErrorEvent(error=entry.reason, code=entry.code))
         elif isinstance(entry, Assistant) and not tool_uses(entry):
-            live.add(Done(session_id=session_id, token_estimate=0))
+            live.add(done)
     if not live.over:
         live.add(ErrorEvent(error="the message was withdrawn", code="interrupted"))
     return live

@@ -95,6 +95,7 @@ class Line:
         """Messages that are being taken in: the line must not be forgotten under them."""
         self.joining = 0
         """Those of them that are being stored as waiting."""
+        self.door = asyncio.Lock()
         self.rerun = False
 
     @property
@@ -119,6 +120,8 @@ class Queue:
 
     async def accept(self, session_id: str, incoming: Incoming) -> Ticket:
         """Durable when it returns. Busy if too many wait already."""
+        if self._closing:
+            raise Busy("Turnlog is closing", hint="Send it again after the next start.")
         ticket = Ticket(session_id, incoming)
         row = await self._store.describe(session_id)
         ticket.since = row.last_seq
@@ -141,12 +144,9 @@ class Queue:
         if line.free and alone and self._runner.hold == "nothing":
             line.fresh = ticket
         else:
-            line.joining += 1
-            try:
-                await self._enqueue(line, ticket)
-            finally:
-                line.joining -= 1
-            if (ticket.incoming.mode or self._mode) == "interrupt":
+            before = line.turn
+            await self._enqueue(line, ticket)
+            if (ticket.incoming.mode or self._mode) == "interrupt" and line.turn is before:
                 self.stop(ticket.session_id)
         self._employ(ticket.session_id, line)
 
@@ -156,8 +156,15 @@ class Queue:
             async for event in ticket.follow():
                 yield event
         else:
-            row = await self._store.describe(ticket.session_id)
-            yield Done(session_id=row.id, token_estimate=row.token_estimate, title=row.title)
+            yield await self._done(ticket.session_id)
+
+    async def _done(self, session_id: str) -> Done:
+        """What is told of a message that was answered elsewhere, or before."""
+        try:
+            row = await self._store.describe(session_id)
+        except NotFound:
+            return Done(session_id=session_id, token_estimate=0)
+        return Done(session_id=row.id, token_estimate=row.token_estimate, title=row.title)
 
     def running(self, session_id: str) -> Live | None:
         """The turn that runs in this process."""
@@ -208,6 +215,8 @@ class Queue:
             for worker in late:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
+        for line in self._lines.values():  # their messages are stored, and wait for the next start
+            _refuse_all(line, Busy("Turnlog was closed; the message is answered after the next start"))
         with suppress(TurnlogError):  # only estimates would be lost
             await self._runner.calibration.save()
 
@@ -232,6 +241,15 @@ class Queue:
         return any(isinstance(e, User | Received) and e.dedupe_id == ticket.incoming.dedupe_id for e in later)
 
     async def _enqueue(self, line: Line, ticket: Ticket) -> None:
+        """One after another, so that the cap holds."""
+        line.joining += 1
+        try:
+            async with line.door:
+                await self._store_waiting(line, ticket)
+        finally:
+            line.joining -= 1
+
+    async def _store_waiting(self, line: Line, ticket: Ticket) -> None:
         incoming = ticket.incoming
         body = Received(
             content=incoming.content,
@@ -294,7 +312,11 @@ class Queue:
         except Busy:
             if ticket := line.fresh:
                 line.fresh = None
-                await self._enqueue(line, ticket)
+                try:
+                    await self._enqueue(line, ticket)
+                except BaseException as error:
+                    ticket.refuse(error)
+                    raise
             return await stack.enter_async_context(self._store.lease(session_id))
 
     async def _serve(self, session_id: str, line: Line, lease: Lease) -> None:
@@ -381,7 +403,8 @@ class Queue:
         for seq in [seq for seq in line.waiting if seq not in still]:
             ticket = line.waiting.pop(seq)
             later = await self._store.read(journal.session_id, after=seq)
-            ticket.turn.set_result((replay(journal.session_id, seq, later), 0))
+            done = await self._done(journal.session_id)
+            ticket.turn.set_result((replay(done, seq, later), 0))
 
 
 def _fresh(ticket: Ticket) -> Job:

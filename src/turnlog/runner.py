@@ -265,6 +265,8 @@ class Runner:
         toolbox = turn.agent.toolbox
         left = list(calls)
         while left:
+            if turn.journal.held:
+                await turn.journal.refresh()  # nothing of the turn is appended yet, so no seq tells what came in
             if _mode_waits(turn.journal, "steer"):
                 break
             if _mode_waits(turn.journal, "interrupt"):
@@ -304,6 +306,8 @@ class Runner:
         return await asyncio.gather(*(turn.agent.toolbox.run(call, context) for call in group))
 
     async def _steer(self, turn: Turn) -> Took | None:
+        if turn.journal.held:
+            await turn.journal.refresh()
         joining = tuple(entry.seq for entry in turn.journal.waiting if entry.mode == "steer")
         if not joining:
             return None

@@ -14,7 +14,7 @@ PATIENCE_S = 30.0
 class Terminal:
     """What a person would see and type."""
 
-    def __init__(self, *args, home, columns=80, rows=30, cwd=None, **env):
+    def __init__(self, *args, home, columns=80, rows=30, cwd=None, code=None, **env):
         variables = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
@@ -28,7 +28,7 @@ class Terminal:
         self._stream = pyte.Stream(self.screen)
         self.child = pexpect.spawn(
             sys.executable,
-            ["-m", "turnlog", *args],
+            [*(["-c", code] if code else ["-m", "turnlog"]), *args],
             env=variables,
             cwd=str(cwd or home),
             dimensions=(rows, columns),

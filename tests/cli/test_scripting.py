@@ -254,7 +254,11 @@ def test_a_reader_who_leaves_early_does_not_end_the_turn(tmp_path):
     model = script(tmp_path, {"text": "".join(words), "deltas": words, "delay_ms": 5})
     command = f"{sys.executable} -m turnlog chat -p go --json --model {model} | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, env={**os.environ, "TURNLOG_HOME": str(tmp_path)}
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TURNLOG_HOME": str(tmp_path)},
+        timeout=60,
     )
     assert done.stdout.splitlines()[-1] == "0"
     assert done.stderr == ""
@@ -289,7 +293,8 @@ def test_a_turn_that_was_killed_is_merged_with_the_next_one(tmp_path):
         stdin=subprocess.DEVNULL,
         env={**os.environ, "TURNLOG_HOME": str(tmp_path), "TURNLOG_REQUEST_LOG": str(log)},
     )
-    while not requests(log):
+    end = time.monotonic() + 60
+    while not requests(log) and time.monotonic() < end:
         time.sleep(0.02)
     child.kill()
     child.wait()
@@ -337,7 +342,7 @@ def test_the_version_is_there_at_once():
         "import sys; sys.argv = ['turnlog', '--version']; from turnlog.cli.main import main; main();"
         "sys.stderr.write(' '.join(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == f"turnlog {turnlog.__version__}\n"
     heavy = {"asyncio", "rich", "prompt_toolkit", "apsw", "click", "turnlog.wiring"}
     assert not heavy & set(done.stderr.split())
@@ -349,7 +354,7 @@ def test_a_script_that_answers_once_imports_nothing_of_the_terminal(tmp_path):
         "sys.stderr.write(' '.join(sys.modules))"
     )
     env = {**os.environ, "TURNLOG_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env, timeout=60)
     assert not {"rich", "prompt_toolkit"} & set(done.stderr.split())
 
 

@@ -368,3 +368,33 @@ def test_the_editor_can_write_the_message(tmp_path):
         t.prompt()
         t.type("\x18\x05")
         t.see("You > from the editor")
+
+
+def test_a_chat_that_waits_for_its_person_leaves_the_machine_alone(tmp_path):
+    with terminal("chat", home=tmp_path) as t:
+        t.prompt()
+        t.see("ctx ")
+        t.read(2.0)  # what the first answer needs is got ready in the background
+
+        def spent_s():
+            with open(f"/proc/{t.child.pid}/stat", encoding="utf-8") as file:
+                fields = file.read().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+        before = spent_s()
+        t.read(3.0)
+        assert spent_s() - before <= 0.02
+
+
+def test_words_that_could_not_be_stored_are_back_at_the_prompt(tmp_path):
+    limit = "import resource, runpy, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); sys.argv[0] = 'turnlog';"
+    limit += "runpy.run_module('turnlog', run_name='__main__')"
+    store = f"jsonl:{tmp_path}/data"
+    with terminal("chat", "--store", store, home=tmp_path, rows=40, code=limit) as t:
+        t.prompt()
+        t.type("\x1b[200~" + "word " * 900 + "end\x1b[201~")
+        t.see("[pasted #1")
+        t.type("\r")
+        t.see("Error: ", "cannot be written")
+        t.wait(lambda: t.text.rstrip().count("word end") >= 1, "the words")

@@ -163,7 +163,6 @@ def test_a_delivery_to_a_session_that_was_deleted_since_does_not_come_back(url):
     run(main())
 
 
-@pytest.mark.xfail(strict=True, reason="follow() describes a session that is gone, and raises NotFound")
 def test_the_sender_of_a_redelivery_to_a_deleted_session_is_told_that_it_is_done(url):
     async def main():
         async with opened(url) as t:

@@ -21,10 +21,7 @@ ENDS_WITHIN_S = 2.0
 """For what must come to an end by itself; a test that waits longer has failed."""
 
 
-UNSEEN = pytest.mark.xfail(strict=True, reason="a journal that holds everything back never looks for new messages")
-
-
-@pytest.mark.parametrize("preset", [pytest.param(p, marks=[UNSEEN] if p == "zeroclaw" else []) for p in PRESETS])
+@pytest.mark.parametrize("preset", PRESETS)
 def test_a_steering_message_lets_the_running_tool_finish_and_skips_the_others(preset, url):
     async def main():
         slow = Slow()
@@ -252,11 +249,7 @@ def test_beyond_the_cap_the_sender_is_refused_and_nothing_is_stored(url):
     run(main())
 
 
-def test_forty_messages_at_once_while_busy_are_taken_or_refused_and_the_cap_holds(url, request):
-    if url.startswith("sqlite"):
-        why = "the cap is looked at before the append, and not again with it: all who look at once are taken"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=why))
-
+def test_forty_messages_at_once_while_busy_are_taken_or_refused_and_the_cap_holds(url):
     async def main():
         provider = Gated()
         async with opened(url, provider) as t:
@@ -561,7 +554,6 @@ def test_closing_while_turns_run_and_messages_wait_loses_nothing(url):
     run(main())
 
 
-@pytest.mark.xfail(strict=True, reason="close() leaves the tickets of waiting messages open")
 def test_those_who_listen_for_a_waiting_message_are_not_left_hanging_by_a_close(url):
     async def main():
         provider = Gated()
@@ -579,7 +571,6 @@ def test_those_who_listen_for_a_waiting_message_are_not_left_hanging_by_a_close(
     run(main())
 
 
-@pytest.mark.xfail(strict=True, reason="after close() nobody is employed, and accept() waits for somebody")
 def test_a_message_during_a_close_is_refused_or_taken_and_never_left_hanging(url):
     async def main():
         async with opened(url) as t:
@@ -596,7 +587,6 @@ def test_a_message_during_a_close_is_refused_or_taken_and_never_left_hanging(url
     run(main())
 
 
-@pytest.mark.xfail(strict=True, reason="a ticket that was taken off the line is not refused when storing it fails")
 def test_words_that_cannot_be_stored_are_an_error_of_their_sender_and_the_session_goes_on(url):
     async def main():
         async with opened(url) as t:
@@ -609,7 +599,6 @@ def test_words_that_cannot_be_stored_are_an_error_of_their_sender_and_the_sessio
     run(main())
 
 
-@pytest.mark.xfail(strict=True, reason="a ticket that was taken off the line is not refused when storing it fails")
 def test_a_store_that_fails_before_the_words_are_durable_is_an_error_of_their_sender(url):
     async def main():
         async with opened(url) as t:
@@ -629,7 +618,6 @@ def test_a_store_that_fails_before_the_words_are_durable_is_an_error_of_their_se
     run(main())
 
 
-@pytest.mark.xfail(strict=True, reason="a ticket that was taken off the line is not refused when storing it fails")
 def test_a_store_that_fails_while_a_message_is_put_in_line_is_an_error_of_its_sender(url):
     """The turn runs elsewhere, so the message is stored as waiting, and that fails."""
 

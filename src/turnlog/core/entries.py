@@ -226,12 +226,14 @@ def context_tokens(usage: Mapping[str, Any] | None) -> int:
     """What the provider says the prompt and the answer hold, cached input counted once; 0 if it said nothing."""
     if not usage:
         return 0
-    total = 0
-    for name in _COUNTED:
+    taken = 0
+    for name in _TAKEN:
         count = usage.get(name)
         if isinstance(count, int):
-            total += count
-    return total
+            taken += count
+    given = usage.get("output_tokens")
+    # Some servers count what they give and not what they take: that says nothing of the prompt's size.
+    return taken + given if taken and isinstance(given, int) else taken
 
 
-_COUNTED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+_TAKEN = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")

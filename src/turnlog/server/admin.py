@@ -4,7 +4,7 @@ from typing import Annotated
 
 from litestar import Controller, Response, delete, get, post
 from litestar.datastructures import Cookie
-from litestar.params import JSONBody, Parameter, QueryParameter
+from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from ..convlog import Filter
 from ..core.principals import Principal
@@ -16,19 +16,19 @@ from .sessions_api import Limit
 
 Cursor = Annotated[
     str | None,
-    Parameter(
+    QueryParameter(
         description="`next` of the page before.",
         pattern=r"^[0-9]{1,15}\.[a-z0-9][a-z0-9_-]{0,63}\.[^\n]+$",
         max_length=2_000,
     ),
 ]
-Place = Annotated[str | None, Parameter(description="`next` of the page before.", pattern=r"^[0-9]{1,15}$")]
-Piece = Annotated[str | None, Parameter(max_length=1_000)]
+Place = Annotated[str | None, QueryParameter(description="`next` of the page before.", pattern=r"^[0-9]{1,15}$")]
+Piece = Annotated[str | None, QueryParameter(max_length=1_000)]
 ChannelType = Annotated[str | None, QueryParameter(name="channelType", max_length=200)]
 SomeAgent = Annotated[
     str | None, QueryParameter(name="agentId", pattern="^[a-z0-9][a-z0-9_-]{0,63}$", description="Of this agent only.")
 ]
-ChannelId = Annotated[str, Parameter(min_length=1, max_length=1_000, description="A conversation.")]
+ChannelId = Annotated[str, PathParameter(min_length=1, max_length=1_000, description="A conversation.")]
 
 
 class Conversations(Controller):

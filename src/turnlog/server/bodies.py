@@ -4,7 +4,7 @@ import base64
 import binascii
 from typing import Annotated, Any, Literal, TypeAlias
 
-from litestar.params import Parameter
+from litestar.params import PathParameter
 from msgspec import Meta, Struct, field
 
 from ..convlog import Conversation, Record
@@ -31,9 +31,9 @@ IMAGE = (
 """The same that `image_block` accepts, for those who read the OpenAPI description."""
 
 AgentId: TypeAlias = Annotated[
-    str, Parameter(description="An agent of the settings.", pattern=AGENT_ID, max_length=64, required=True)
+    str, PathParameter(description="An agent of the settings.", pattern=AGENT_ID, max_length=64)
 ]
-SessionId: TypeAlias = Annotated[str, Parameter(description="A session.", pattern=SESSION_ID, max_length=64)]
+SessionId: TypeAlias = Annotated[str, PathParameter(description="A session.", pattern=SESSION_ID, max_length=64)]
 Text: TypeAlias = Annotated[str, Meta(extra_json_schema={"maxLength": TEXT_MAX_BYTES})]
 ImageUri: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": IMAGE})]
 SID: TypeAlias = Annotated[str, Meta(pattern=SESSION_ID)]

@@ -191,4 +191,3 @@ def _queue_is_full(error: Busy) -> Refusal:
         hint="Wait for the running turn to end.",
         headers={"Retry-After": str(RETRY_AFTER_S)},
     )
-

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from litestar import Controller, delete, get, patch, post
-from litestar.params import JSONBody, Parameter
+from litestar.params import JSONBody, QueryParameter
 from litestar.types import ASGIApp
 
 from ..core import prompt as prompts
@@ -39,17 +39,17 @@ from .service import Asked, service_of, who_asks
 
 ENTRIES_MAX = 1_000
 """Of one session in one answer; `next` leads to older ones."""
-Limit = Annotated[int, Parameter(ge=1, le=PAGE_MAX, description="How many at most.")]
+Limit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX, description="How many at most.")]
 Cursor = Annotated[
     str | None,
-    Parameter(description="`next` of the page before.", pattern=r"^[0-9]{1,15}\.[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"),
+    QueryParameter(description="`next` of the page before.", pattern=r"^[0-9]{1,15}\.[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"),
 ]
-Words = Annotated[str | None, Parameter(description="Words in title, label, key or id.", max_length=1_000)]
-StatusName = Literal["active", "inactive", "archived", "trashed", "all"]
+Words = Annotated[str | None, QueryParameter(description="Words in title, label, key or id.", max_length=1_000)]
+StatusName = Annotated[Literal["active", "inactive", "archived", "trashed", "all"], QueryParameter()]
 # Not `int | None`: then the word null would be a number that is not there.
-Seq = Annotated[int, Parameter(gt=-1, le=2**53, description="The seq of an entry; 0 stands for the end.")]
+Seq = Annotated[int, QueryParameter(gt=-1, le=2**53, description="The seq of an entry; 0 stands for the end.")]
 Since = Annotated[
-    int, Parameter(gt=-2, le=2**53, description="The seq of the last entry that is known; -1: only new ones.")
+    int, QueryParameter(gt=-2, le=2**53, description="The seq of the last entry that is known; -1: only new ones.")
 ]
 
 
@@ -82,7 +82,7 @@ class SessionsApi(Controller):
         request: Asked,
         agent: AgentId,
         sid: SessionId,
-        limit: Annotated[int, Parameter(ge=1, le=ENTRIES_MAX)] = ENTRIES_MAX,
+        limit: Annotated[int, QueryParameter(ge=1, le=ENTRIES_MAX)] = ENTRIES_MAX,
         before: Seq = 0,
     ) -> SessionView:
         service, who = service_of(request), who_asks(request, "chat", "read")

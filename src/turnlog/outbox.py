@@ -1,0 +1,251 @@
+"""What is to be sent to people, durably: once, in order for each chat, again later where a platform does not take it.
+
+Two kinds of facts in the store's ledger. A message that came in is *awaited* before it is stored, so that its answer
+is found after any crash. An answer is a *letter*: put once under an id that every process derives alike, tried until
+it is taken, refused or too old, and kept for a while after its end, so that nothing is answered twice. Where a
+platform knows tokens for it, sending twice is taken once; where not, a crash between sending and writing that down
+sends a piece again rather than never.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .channels import Address, Channel, Outgoing, Rejected, Unsent
+from .core.splitting import split
+from .errors import StoreError
+from .stores import Clock, Store
+
+AWAITED = "awaited"
+WAITING = "outbox"
+ENDED = "sent"
+"""The ledger's spaces for: messages without an answer, letters to be sent, letters that were dealt with."""
+LEASE = "outbox-of-channels"
+"""Held by the process that sends, so that no two do."""
+KEPT_S = 8 * 24 * 3600.0
+"""How long an ended letter is remembered: longer than delivery ids are, or a late redelivery would be answered again."""
+EXPIRES_S = 24 * 3600.0
+"""An answer that comes a day late answers nothing any more."""
+BACKOFF_S = 1.0
+BACKOFF_MAX_S = 300.0
+LOOK_S = 2.0
+"""How often letters are looked for that another process put here."""
+LETTERS_MAX = 10_000
+"""Looked at in one go; what is beyond them comes later."""
+
+Place: TypeAlias = tuple[str, str | None]
+"""Kind and account of a channel."""
+State: TypeAlias = Literal["waiting", "delivered", "refused", "expired"]
+
+
+class Awaited(Struct, frozen=True, kw_only=True):
+    """A message whose answer is to be sent; its key is its delivery id with channel and account."""
+
+    kind: str
+    account: str | None
+    agent: str
+    channel_id: str
+    """Of the convlog."""
+    address: Address
+    dedupe_id: str
+    language: str = "en"
+
+
+class Letter(Struct, frozen=True, kw_only=True):
+    kind: str
+    account: str | None
+    agent: str
+    channel_id: str
+    address: Address
+    text: str
+    order: int = 0
+    until: int = 0
+    """Unix ms at which it is too old."""
+    sent: int = 0
+    """Pieces that the platform has taken."""
+    ids: tuple[str, ...] = ()
+    attempts: int = 0
+    not_before: int = 0
+    state: State = "waiting"
+    why: str = ""
+
+    @property
+    def place(self) -> Place:
+        return self.kind, self.account
+
+    @property
+    def lane(self) -> tuple[str, str | None, str]:
+        return self.kind, self.account, self.channel_id
+
+
+# Outbox has a method `list`, which hides the builtin in its annotations.
+Letters: TypeAlias = list[tuple[str, Letter]]
+Expected: TypeAlias = list[tuple[str, Awaited]]
+Told: TypeAlias = Callable[[Letter], Awaitable[None]]
+
+
+class Outbox:
+    def __init__(self, store: Store, channels: Mapping[Place, Channel], *, clock: Clock, on_delivered: Told) -> None:
+        self._store = store
+        self._ledger = store.ledger
+        self._channels = channels
+        self._clock = clock
+        self._on_delivered = on_delivered
+        self._news = asyncio.Event()
+        self._lanes: dict[Any, asyncio.Task[None]] = {}
+        self._last_order = 0
+
+    async def expect(self, key: str, awaited: Awaited) -> None:
+        """Before its message is stored. A message that comes again is the same message."""
+        await self._ledger.put_if_absent(AWAITED, key, msgspec.to_builtins(awaited), ttl_s=KEPT_S)
+
+    async def expected(self) -> Expected:
+        facts = await self._ledger.list(AWAITED, limit=LETTERS_MAX)
+        return [(fact.key, msgspec.convert(fact.value, Awaited)) for fact in facts]
+
+    async def is_expected(self, key: str) -> bool:
+        return await self._ledger.get(AWAITED, key) is not None
+
+    async def dismiss(self, key: str) -> None:
+        """Its letter is put, or there will be none."""
+        await self._ledger.delete(AWAITED, key)
+
+    async def put(self, letter_id: str, letter: Letter) -> bool:
+        """False: it was put before, by whomever."""
+        if await self._ledger.get(ENDED, letter_id) is not None:
+            return False
+        now = self._clock()
+        self._last_order = max(now, self._last_order + 1)
+        dated = replace(letter, order=self._last_order, until=now + int(EXPIRES_S * 1000))
+        fresh = await self._ledger.put_if_absent(WAITING, letter_id, msgspec.to_builtins(dated)) is None
+        self._news.set()
+        return fresh
+
+    async def knows(self, letter_id: str) -> bool:
+        waiting = await self._ledger.get(WAITING, letter_id)
+        return waiting is not None or await self._ledger.get(ENDED, letter_id) is not None
+
+    async def list(self, *, channel_id: str | None = None, ended: bool = True) -> Letters:
+        """Oldest first: what waits, and what was dealt with in the last days."""
+        facts = await self._ledger.list(WAITING, limit=LETTERS_MAX)
+        if ended:
+            facts = [*await self._ledger.list(ENDED, limit=LETTERS_MAX), *facts]
+        letters = {fact.key: msgspec.convert(fact.value, Letter) for fact in reversed(facts)}
+        chosen = [(key, x) for key, x in letters.items() if channel_id is None or x.channel_id == channel_id]
+        return sorted(chosen, key=lambda item: item[1].order)
+
+    async def run(self) -> None:
+        """Sends until cancelled. Of several processes at one store, one sends and the others wait to take over."""
+        try:
+            async with self._store.lease(LEASE):
+                while True:
+                    self._news.clear()
+                    wait_s = LOOK_S
+                    with suppress(StoreError):  # the store may come back; nothing is lost meanwhile
+                        wait_s = await self._send_due()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._news.wait(), wait_s)
+        finally:
+            await self._stop_lanes()
+
+    async def deliver_due(self) -> None:
+        """Everything that is due now; returns when it was tried."""
+        await self._send_due()
+        while tasks := list(self._lanes.values()):
+            await asyncio.gather(*tasks)
+
+    async def _stop_lanes(self) -> None:
+        tasks = list(self._lanes.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _send_due(self) -> float:
+        """Sets every chat to work whose first letter is due; seconds until there is something to do again."""
+        now = self._clock()
+        lanes: dict[Any, Letters] = {}
+        for letter_id, letter in await self.list(ended=False):
+            lanes.setdefault(letter.lane, []).append((letter_id, letter))
+        wait_ms = LOOK_S * 1000
+        for lane, letters in lanes.items():
+            due = min(letters[0][1].not_before, letters[0][1].until)
+            if due > now:
+                wait_ms = min(wait_ms, due - now)
+            elif lane not in self._lanes:
+                task = asyncio.create_task(self._send_lane(letters), name=f"letters to {lane}")
+                self._lanes[lane] = task
+                task.add_done_callback(lambda _, lane=lane: self._lane_ended(lane))
+        return max(0.01, wait_ms / 1000)
+
+    def _lane_ended(self, lane: Any) -> None:
+        self._lanes.pop(lane, None)
+        self._news.set()
+
+    async def _send_lane(self, letters: Letters) -> None:
+        """One after another: a later letter never overtakes an earlier one."""
+        with suppress(StoreError):
+            for letter_id, letter in letters:
+                if not await self._send(letter_id, letter):
+                    return
+
+    async def _send(self, letter_id: str, letter: Letter) -> bool:
+        """Whether this letter is dealt with, and the next may go."""
+        if await self._ledger.get(ENDED, letter_id) is not None:
+            await self._ledger.delete(WAITING, letter_id)  # dealt with by one who died before saying so here
+            return True
+        if self._clock() >= letter.until:
+            await self._end(letter_id, letter, "expired", letter.why)
+            return True
+        channel = self._channels.get(letter.place)
+        if channel is None:
+            await self._postpone(letter_id, letter, Unsent(f"no channel {letter.kind} is configured"))
+            return False
+        return await self._send_pieces(channel, letter_id, letter)
+
+    async def _send_pieces(self, channel: Channel, letter_id: str, letter: Letter) -> bool:
+        pieces = split(letter.text, channel.limit, channel.unit)
+        while letter.sent < len(pieces):
+            part = letter.sent
+            outgoing = Outgoing(
+                address=letter.address, text=pieces[part], token=token_of(letter_id, part), part=part
+            )
+            try:
+                taken = await channel.send(outgoing)
+            except Rejected as error:
+                await self._end(letter_id, letter, "refused", str(error))
+                return True
+            except Unsent as error:
+                await self._postpone(letter_id, letter, error)
+                return False
+            letter = await self._save(letter_id, letter, sent=part + 1, ids=(*letter.ids, taken), attempts=0)
+        await self._end(letter_id, letter, "delivered")
+        await self._on_delivered(letter)
+        return True
+
+    async def _postpone(self, letter_id: str, letter: Letter, error: Unsent) -> None:
+        wait_s = min(BACKOFF_S * 2.0**letter.attempts, BACKOFF_MAX_S)
+        wait_s = max(wait_s, error.retry_after_s or 0.0)
+        later = self._clock() + int(wait_s * 1000)
+        await self._save(letter_id, letter, attempts=min(letter.attempts + 1, 30), not_before=later, why=str(error))
+
+    async def _save(self, letter_id: str, letter: Letter, **changes: Any) -> Letter:
+        newer = replace(letter, **changes)
+        await self._ledger.cas(WAITING, letter_id, msgspec.to_builtins(letter), msgspec.to_builtins(newer))
+        return newer
+
+    async def _end(self, letter_id: str, letter: Letter, state: State, why: str = "") -> None:
+        # The words are in the transcript and in the convlog; here only what became of them is kept.
+        ended = replace(letter, state=state, why=why, text="")
+        await self._ledger.put_if_absent(ENDED, letter_id, msgspec.to_builtins(ended), ttl_s=KEPT_S)
+        await self._ledger.delete(WAITING, letter_id)
+
+
+def token_of(letter_id: str, part: int) -> str:
+    """The same for every attempt, and short enough for every platform (Discord takes 25 signs)."""
+    return hashlib.sha256(f"{letter_id}#{part}".encode("utf-8", "replace")).hexdigest()[:24]
