@@ -46,6 +46,13 @@ ALLOWED = {
         *("core", "stores", "providers", "tools", "sessions", "settings", "errors"),
         *("agents", "compactor", "journal", "library", "memory", "queue", "request_log", "runner"),
     },
+    "convlog": {"core", "stores", "errors", "convlog_files", "convlog_tables"},
+    "convlog_files": {"core", "stores", "errors", "convlog"},
+    "convlog_tables": {"stores", "convlog"},
+    "server": {
+        *("core", "stores", "sessions", "settings", "errors", "__version__"),
+        *("channels", "convlog", "expiry", "library", "live", "queue", "wiring", "web", "server"),
+    },
     "cli": {
         *("core", "stores", "providers", "sessions", "settings", "copying", "progress", "errors", "__version__"),
         *("agents", "library", "queue", "wiring", "server", "cli"),

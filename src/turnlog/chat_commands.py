@@ -99,7 +99,7 @@ def language_of(text: str, hint: str) -> Language:
     return "zh" if hint.lower().startswith("zh") or _CHINESE.search(text) else "en"
 
 
-def say(name: str, language: str, **values: object) -> str:
+def say(name: str, language: str, /, **values: object) -> str:
     return TEXTS[name][language == "zh"].format(**values)
 
 

@@ -148,7 +148,12 @@ class Journal:
     def _spoken(self, seqs: Sequence[int]) -> User:
         """A user's row that was held back has its words in it too: those who read such tables look for them there."""
         known = {entry.seq: entry for entry in self.stored if isinstance(entry, Received)}
-        return User(content=user_content(User(from_=tuple(seqs)), known), from_=tuple(seqs))
+        senders = {known[seq].sender for seq in seqs if seq in known}
+        return User(
+            content=user_content(User(from_=tuple(seqs)), known),
+            sender=senders.pop() if len(senders) == 1 else None,
+            from_=tuple(seqs),
+        )
 
     async def settle(self, *last: Entry) -> None:
         """Ends a turn: of what was held back, the questions and the answer's text are stored, in one append."""

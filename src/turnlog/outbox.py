@@ -29,13 +29,15 @@ ENDED = "sent"
 LEASE = "outbox-of-channels"
 """Held by the process that sends, so that no two do."""
 KEPT_S = 8 * 24 * 3600.0
-"""How long an ended letter is remembered: longer than delivery ids are, or a late redelivery would be answered again."""
+"""How long an ended letter is remembered: longer than delivery ids, or a late redelivery would be answered again."""
 EXPIRES_S = 24 * 3600.0
 """An answer that comes a day late answers nothing any more."""
 BACKOFF_S = 1.0
 BACKOFF_MAX_S = 300.0
 LOOK_S = 2.0
 """How often letters are looked for that another process put here."""
+REST_S = 30.0
+"""For a chat, when the store cannot be written: what was sent is not to be sent again and again meanwhile."""
 LETTERS_MAX = 10_000
 """Looked at in one go; what is beyond them comes later."""
 
@@ -67,9 +69,8 @@ class Letter(Struct, frozen=True, kw_only=True):
     order: int = 0
     until: int = 0
     """Unix ms at which it is too old."""
-    sent: int = 0
-    """Pieces that the platform has taken."""
     ids: tuple[str, ...] = ()
+    """Of the pieces that the platform has taken."""
     attempts: int = 0
     not_before: int = 0
     state: State = "waiting"
@@ -99,6 +100,9 @@ class Outbox:
         self._on_delivered = on_delivered
         self._news = asyncio.Event()
         self._lanes: dict[Any, asyncio.Task[None]] = {}
+        self._resting: dict[Any, int] = {}
+        self._taken: dict[str, tuple[str, ...]] = {}
+        """Pieces that were taken, as far as this process knows: the store may not have heard of it."""
         self._last_order = 0
 
     async def expect(self, key: str, awaited: Awaited) -> None:
@@ -174,11 +178,12 @@ class Outbox:
             lanes.setdefault(letter.lane, []).append((letter_id, letter))
         wait_ms = LOOK_S * 1000
         for lane, letters in lanes.items():
-            due = min(letters[0][1].not_before, letters[0][1].until)
+            first = letters[0][1]
+            due = max(min(first.not_before, first.until), self._resting.get(lane, 0))
             if due > now:
                 wait_ms = min(wait_ms, due - now)
             elif lane not in self._lanes:
-                task = asyncio.create_task(self._send_lane(letters), name=f"letters to {lane}")
+                task = asyncio.create_task(self._send_lane(lane, letters), name=f"letters to {lane}")
                 self._lanes[lane] = task
                 task.add_done_callback(lambda _, lane=lane: self._lane_ended(lane))
         return max(0.01, wait_ms / 1000)
@@ -187,12 +192,15 @@ class Outbox:
         self._lanes.pop(lane, None)
         self._news.set()
 
-    async def _send_lane(self, letters: Letters) -> None:
+    async def _send_lane(self, lane: Any, letters: Letters) -> None:
         """One after another: a later letter never overtakes an earlier one."""
-        with suppress(StoreError):
+        try:
             for letter_id, letter in letters:
                 if not await self._send(letter_id, letter):
                     return
+            self._resting.pop(lane, None)
+        except StoreError:
+            self._resting[lane] = self._clock() + int(REST_S * 1000)
 
     async def _send(self, letter_id: str, letter: Letter) -> bool:
         """Whether this letter is dealt with, and the next may go."""
@@ -209,22 +217,23 @@ class Outbox:
         return await self._send_pieces(channel, letter_id, letter)
 
     async def _send_pieces(self, channel: Channel, letter_id: str, letter: Letter) -> bool:
+        ids = max(letter.ids, self._taken.get(letter_id, ()), key=len)
         pieces = split(letter.text, channel.limit, channel.unit)
-        while letter.sent < len(pieces):
-            part = letter.sent
-            outgoing = Outgoing(
-                address=letter.address, text=pieces[part], token=token_of(letter_id, part), part=part
-            )
+        for part in range(len(ids), len(pieces)):
+            token = token_of(letter_id, part)
             try:
-                taken = await channel.send(outgoing)
+                outgoing = Outgoing(address=letter.address, text=pieces[part], token=token, part=part)
+                ids = (*ids, await channel.send(outgoing))
             except Rejected as error:
                 await self._end(letter_id, letter, "refused", str(error))
                 return True
             except Unsent as error:
                 await self._postpone(letter_id, letter, error)
                 return False
-            letter = await self._save(letter_id, letter, sent=part + 1, ids=(*letter.ids, taken), attempts=0)
-        await self._end(letter_id, letter, "delivered")
+            self._taken[letter_id] = ids
+            if len(ids) < len(pieces):
+                letter = await self._save(letter_id, letter, ids=ids, attempts=0)
+        await self._end(letter_id, replace(letter, ids=ids), "delivered")
         await self._on_delivered(letter)
         return True
 
@@ -244,6 +253,7 @@ class Outbox:
         ended = replace(letter, state=state, why=why, text="")
         await self._ledger.put_if_absent(ENDED, letter_id, msgspec.to_builtins(ended), ttl_s=KEPT_S)
         await self._ledger.delete(WAITING, letter_id)
+        self._taken.pop(letter_id, None)
 
 
 def token_of(letter_id: str, part: int) -> str:

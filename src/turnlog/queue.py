@@ -275,8 +275,8 @@ class Queue:
                 if not once:
                     raise
                 continue
-            ticket.position = len(row.received) + 1
             line.waiting[entry.seq] = ticket
+            ticket.position = len(line.waiting)
             if not ticket.stored.done():
                 ticket.stored.set_result(True)
             return
@@ -362,9 +362,13 @@ class Queue:
         try:
             took = await self._runner.begin(journal, job)
         except BaseException as error:
-            if ticket is not None:  # its words are not stored, and whoever waits for that must know
-                ticket.refuse(error if isinstance(error, TurnlogError) else Busy("the turn was called off"))
-            raise
+            if ticket is None:
+                raise
+            # Its words are not stored: that is for who sent them to know, and nobody else's failure.
+            ticket.refuse(error if isinstance(error, TurnlogError) else Busy("the turn was called off"))
+            if not isinstance(error, TurnlogError):
+                raise
+            return
         if took is None:
             if ticket is not None:
                 ticket.stored.set_result(False)

@@ -18,14 +18,14 @@ from msgspec.structs import replace
 from . import chat_commands
 from .channels import Address, Arrival, Hook, Reception, Unsent
 from .channels.choosing import Booth
-from .chat_commands import Command, language_of, say
+from .chat_commands import Command, Language, language_of, say
 from .convlog import ConvLog, Record, channel_of, record_ts
 from .core import answers, keys
 from .core.answers import Outcome
-from .core.events import TextDelta, ToolCall
+from .core.events import Done, ErrorEvent, Event, TextDelta, ToolCall
 from .core.history import name_of
 from .core.keys import SessionKey
-from .errors import Busy, NotFound, StoreError, TurnlogError
+from .errors import Busy, NotFound, StoreError, StoreUnavailable, TurnlogError, UsageError
 from .library import Turnlog
 from .live import Live
 from .outbox import Awaited, Letter, Outbox
@@ -37,7 +37,9 @@ TYPING_S = 4.0
 TURN_ENTRIES_MAX = 2_000
 """Read back to find all that a turn said."""
 LOOK_S = 0.1
-"""Between looks whether turns that a crash cut short are over."""
+"""Between looks whether turns that a crash cut short are over, and whether last letters have gone."""
+FAREWELL_S = 3.0
+"""For last letters, when the server closes."""
 SLOW = ("compact",)
 """Commands that call a model: the platform is not kept waiting for them."""
 
@@ -57,6 +59,9 @@ class Switchboard:
         self.outbox = Outbox(t.store, channels, clock=clock, on_delivered=self._delivered)
         self._chats: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: list[asyncio.Task[None]] = []
+        self._is_started = False
+        self._obeying: set[str] = set()
         self._closing = False
 
     async def start(self) -> None:
@@ -64,27 +69,34 @@ class Switchboard:
         for key, awaited in await self.outbox.expected():
             self._beside(self._take_up(key, awaited))
         self._beside(self.outbox.run())
-        for booth in self._booths.values():
-            self._beside(self._listen(booth))
+        self._listeners = [self._beside(self._listen(booth)) for booth in self._booths.values()]
+        self._is_started = True
         self._log.info("channels", booths=[_name(booth) for booth in self._booths.values()])
 
-    async def close(self) -> None:
-        """After the queue is closed: turns that were stopped have left their mark, and their senders are told later."""
+    def begin_closing(self) -> None:
+        """Nothing new is taken in from now on; what runs is answered if it ends in time."""
         self._closing = True
-        for key, awaited in await self._left():
-            with suppress(TurnlogError):
-                await self._settle(key, awaited)
+        for task in self._listeners:
+            task.cancel()
+
+    async def close(self) -> None:
+        """After the queue is closed: turns that were stopped have left their mark, and their senders are told."""
+        self.begin_closing()
+        with suppress(TurnlogError, TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                await self._say_farewell()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for booth in self._booths.values():
             await booth.channel.close()
 
-    async def _left(self) -> list[tuple[str, Awaited]]:
-        try:
-            return await self.outbox.expected()
-        except StoreError:
-            return []
+    async def _say_farewell(self) -> None:
+        """What cannot be sent in time is sent by the next process."""
+        for key, awaited in await self.outbox.expected():
+            await self._settle(key, awaited, stopped_by_us=True)
+        while self._is_started and any(not x.attempts for _, x in await self.outbox.list(ended=False)):
+            await asyncio.sleep(LOOK_S)
 
     def find(self, kind: str, account: str | None) -> Booth:
         booth = self._booths.get((kind, account))
@@ -112,8 +124,8 @@ class Switchboard:
             self._log.error("arrival", channel=_name(booth), error=str(error))
 
     async def _take(self, visit: "Visit") -> None:
-        if visit.delivery and await self.outbox.knows(visit.note_id):
-            return  # a command that was carried out, or a message that was refused
+        if visit.key in self._obeying or await self.outbox.knows(visit.note_id):
+            return  # a command that was or is being carried out, or a message that was refused
         command = chat_commands.parse(visit.arrival.inbound.text)
         if command is None:
             await self._take_message(visit)
@@ -123,9 +135,13 @@ class Switchboard:
             await self._obey(visit, command)
 
     async def _obey(self, visit: "Visit", command: Command) -> None:
-        await self._note_arrival(visit)
-        told = await chat_commands.carry_out(self._t, visit.place, command, visit.language)
-        await self.outbox.put(visit.note_id, visit.letter(told))
+        self._obeying.add(visit.key)
+        try:
+            await self._note_arrival(visit)
+            told = await chat_commands.carry_out(self._t, visit.place, command, visit.language)
+            await self.outbox.put(visit.note_id, visit.letter(told))
+        finally:
+            self._obeying.discard(visit.key)
 
     async def _take_message(self, visit: "Visit") -> None:
         inbound = visit.arrival.inbound
@@ -140,10 +156,15 @@ class Switchboard:
                 dedupe_scope=visit.scope,
                 mode=visit.booth.queue,
             )
-        except Busy:
+        except Busy as error:
+            if self._closing:
+                raise StoreUnavailable("the server is closing") from error  # the platform brings it again
             await self.outbox.put(visit.note_id, visit.letter(say("busy", visit.language)))
             await self.outbox.dismiss(visit.key)
             return
+        except UsageError:
+            await self.outbox.dismiss(visit.key)
+            raise
         if ticket.stored.result():
             await self._note_arrival(visit)
             self._beside(self._see_through(visit, ticket))
@@ -156,8 +177,7 @@ class Switchboard:
         with suppress(TurnlogError):
             live, _ = await asyncio.shield(ticket.turn)
             await self._show_typing(visit.booth, visit.arrival.address, live)
-        if not self._closing:
-            await self._settle(visit.key, visit.awaited, live)
+        await self._settle(visit.key, visit.awaited, live, stopped_by_us=self._closing)
 
     async def _show_typing(self, booth: Booth, address: Address, live: Live) -> None:
         async def show() -> None:
@@ -177,11 +197,13 @@ class Switchboard:
     async def _take_up(self, key: str, awaited: Awaited) -> None:
         """A message of an earlier process: its turn is over, or runs again now, or was never stored."""
         fact = await self._t.store.ledger.get(DELIVERED, key)
-        while fact is not None and self._t.queue.is_busy(fact["session"]):
+        while fact is not None and self._t.queue.is_busy(fact["session"]):  # noqa: ASYNC110 - the queue has no bell
             await asyncio.sleep(LOOK_S)
         await self._settle(key, awaited)
 
-    async def _settle(self, key: str, awaited: Awaited, live: Live | None = None) -> None:
+    async def _settle(
+        self, key: str, awaited: Awaited, live: Live | None = None, *, stopped_by_us: bool = False
+    ) -> None:
         """Puts the answer of a message whose turn is over into the outbox; otherwise leaves everything as it is."""
         fact = await self._t.store.ledger.get(DELIVERED, key)
         if fact is None:
@@ -196,8 +218,8 @@ class Switchboard:
             said = answers.said_in_turn(before)
         except NotFound:
             # Deleted: by somebody, and then there is nothing to answer; or because no sessions are kept.
-            outcome, said = Outcome(0, "done"), spoken(live) if live else ""
-        text = answer_text(outcome, said, awaited.language, closing=self._closing)
+            outcome, said = of_live(live)
+        text = answer_text(outcome, said, awaited.language, stopped_by_us=stopped_by_us)
         if text:
             # One letter a turn and chat, however many messages the turn took.
             letter = _letter(awaited, text)
@@ -213,21 +235,17 @@ class Switchboard:
         except TurnlogError as error:
             self._log.error("channel", channel=_name(booth), error=str(error), hint=error.hint)
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._watched(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except TurnlogError as error:
             self._log.error("channels", error=str(error))  # what it was about is found again at the next start
-
-    async def idle(self) -> None:
-        """Returns when every message that came in here has its letter. For tests."""
-        while await self.outbox.expected() and not self._closing:
-            await asyncio.sleep(0.01)
 
     async def _note_arrival(self, visit: "Visit") -> None:
         arrival = visit.arrival
@@ -262,7 +280,7 @@ class Visit:
         """A platform that names no delivery is told apart by its message."""
         self.key = f"{self.scope}|{self.dedupe_id}"
         self.note_id = f"note|{self.key}"
-        self.language = language_of(arrival.inbound.text, arrival.language)
+        self.language: Language = language_of(arrival.inbound.text, arrival.language)
 
     @property
     def awaited(self) -> Awaited:
@@ -315,12 +333,12 @@ def _unlike_a_name(line: str, number: int) -> str:
     return f" {line}" if number and line.startswith("[") else line
 
 
-def answer_text(outcome: Outcome, said: str, language: str, *, closing: bool = False) -> str:
+def answer_text(outcome: Outcome, said: str, language: str, *, stopped_by_us: bool = False) -> str:
     """What the sender is told; "" if nothing."""
     match outcome.end:
         case "done" | "stopped" if said:
             return said
-        case "stopped" if closing:
+        case "stopped" if stopped_by_us:
             return say("interrupted", language)
         case "cut":
             return say("interrupted", language)
@@ -330,10 +348,21 @@ def answer_text(outcome: Outcome, said: str, language: str, *, closing: bool = F
             return ""
 
 
-def spoken(live: Live) -> str:
-    """The texts of a turn from its events, where there is no log to read them from."""
+def of_live(live: Live | None) -> tuple[Outcome, str]:
+    """From a turn's events, where there is no log to read."""
+    match live.events[-1] if live and live.events else None:
+        case Done():
+            return Outcome(0, "done"), spoken(live.events) if live else ""
+        case ErrorEvent(code=code) if code != "deleted":
+            return Outcome(0, "failed", code), ""
+        case _:
+            return Outcome(0, "stopped"), ""
+
+
+def spoken(told: Sequence[Event]) -> str:
+    """The texts of a turn, message by message."""
     texts: list[str] = [""]
-    for event in live.events:
+    for event in told:
         match event:
             case TextDelta():
                 texts[-1] += event.text

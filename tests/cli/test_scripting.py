@@ -1,5 +1,7 @@
 """Commands for scripts: what goes to stdout, what to stderr, and the exit code."""
 
+import asyncio
+import io
 import json
 import os
 import signal
@@ -12,7 +14,6 @@ import pytest
 
 import turnlog
 from turnlog.cli import app
-from turnlog.cli.escaping import escape
 from turnlog.testing import check_messages
 
 from .running import requests, run, script
@@ -224,8 +225,6 @@ def test_config_says_each_value_and_where_it_came_from(here, monkeypatch):
 
 
 def test_claw0_context_counts_as_claw0_did(tmp_path, here, monkeypatch):
-    import io
-
     here("chat", "-p", "x" * 4_936, "--model", script(tmp_path, {"error": {"status": 401, "message": "no"}}))
     store = f"sqlite:{tmp_path}/memory/sessions.db"
     monkeypatch.setattr(sys, "stdin", io.StringIO("/context\n/compact\n"))
@@ -237,8 +236,6 @@ def test_claw0_context_counts_as_claw0_did(tmp_path, here, monkeypatch):
 
 
 def test_claw0_keyed_new_makes_a_key(tmp_path, here, monkeypatch):
-    import io
-
     monkeypatch.setattr(sys, "stdin", io.StringIO("/new\n/new\nhello\n/list\n/quit\n"))
     store = f"sqlite:{tmp_path}/s.db"
     _, out, _ = here("chat", "--preset", "claw0-keyed", "--store", store)
@@ -363,7 +360,7 @@ def test_what_is_listed_cannot_act_on_the_terminal(tmp_path, here):
     here("chat", "-p", title)
     for args in (("sessions", "list"), ("sessions", "show", "main:cli:user"), ("sessions", "search", "title")):
         _, out, _ = here(*args)
-        assert out == escape(out)
+        assert not set(out) & set("\x1b\x07\x9b\u202e")
         _, _, _ = here(*args, "--json")
     _, page, _ = here("sessions", "list", "--json")
     assert "\x1b" in page["sessions"][0]["title"]
@@ -376,3 +373,63 @@ def test_shells_get_a_completion_script_that_names_the_sessions(tmp_path, here, 
     words = {"COMP_WORDS": "turnlog prompt ze", "COMP_CWORD": "2", "_TURNLOG_COMPLETE": "bash_complete"}
     done = run(home=tmp_path, **words)
     assert "zebra" in done.stdout
+
+
+@pytest.fixture
+def typed(here, monkeypatch):
+    """What a chat prints when these lines are piped into it."""
+
+    def chat(*lines, args=()):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        code, out, err = here("chat", *args)
+        assert (code, err) == (0, "")
+        return out
+
+    return chat
+
+
+@pytest.mark.parametrize("preset", ["default", "zeroclaw", "sessions", "zyhive", "claw0", "claw0-keyed", "openclaw"])
+def test_with_every_preset_a_fourth_turn_sees_the_three_before(tmp_path, here, typed, monkeypatch, preset):
+    log = tmp_path / "requests.jsonl"
+    monkeypatch.setenv("TURNLOG_REQUEST_LOG", str(log))
+    model = script(tmp_path, *({"text": f"answer {n}"} for n in range(4)))
+    args = ("--preset", preset, "--store", f"sqlite:{tmp_path}/s.db", "--model", model)
+    for n in range(3):
+        assert here("chat", "-p", f"question {n}", *args)[1] == f"answer {n}\n"
+    out = typed("/history", "question 3", "/quit", args=args)
+    assert "Resumed session: ses-" in out
+    assert "Restored: 3 previous turns" in out
+    messages = requests(log)[-1]["messages"]
+    check_messages(messages)
+    said = json.dumps(messages)
+    places = [said.index(words) for n in range(3) for words in (f"question {n}", f"answer {n}")]
+    assert places == sorted(places)
+    assert len(messages) == 7
+
+
+@pytest.mark.parametrize(("count", "after"), [(4, None), (5, 5), (6, 6), (8, 6), (10, 8), (40, 22)])
+def test_claw0_compacts_half_and_never_ends_with_more(tmp_path, here, typed, count, after):
+    args = ("--preset", "claw0", "--store", f"sqlite:{tmp_path}/s.db")
+    asyncio.run(_fill(tmp_path, count))
+    out = typed("/compact", args=args)
+    shown = here("prompt", "main:cli:user", "--json", *args)[1]["messages"]
+    check_messages(shown)
+    if after is None:
+        assert "Too few messages to compact (need > 4)." in out
+    elif after == count:
+        assert "nothing to compact" in out
+    else:
+        assert f"{count} messages before, {after} after" in out
+        assert len(shown) == after
+        assert here("prompt", "main:cli:user", "--json", *args)[1]["messages"] == shown
+
+
+async def _fill(folder, count):
+    async with turnlog.open(f"sqlite:{folder}/s.db", home=folder) as t:
+        said = [
+            turnlog.User(content=f"question {n} about the rent")
+            if n % 2 == 0
+            else turnlog.Assistant(content=f"answer {n}")
+            for n in range(count)
+        ]
+        await t.append("main:cli:user", *said)

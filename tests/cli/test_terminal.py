@@ -397,4 +397,5 @@ def test_words_that_could_not_be_stored_are_back_at_the_prompt(tmp_path):
         t.see("[pasted #1")
         t.type("\r")
         t.see("Error: ", "cannot be written")
-        t.wait(lambda: t.text.rstrip().count("word end") >= 1, "the words")
+        t.wait(lambda: t.text.count("You > [pasted #1") == 2, "the words")
+        assert "Press ENTER" not in t.text

@@ -95,7 +95,8 @@ def _convert(section: str, values: Mapping[str, Any], shape: Any) -> Any:
     try:
         return msgspec.convert(values, shape)
     except msgspec.ValidationError as error:
-        raise UsageError(f"a setting of [{section}] has the wrong form: {error}", hint="See docs/channels.md.") from error
+        what = f"a setting of [{section}] has the wrong form: {error}"
+        raise UsageError(what, hint="See docs/channels.md.") from error
 
 
 def _check(section: str, common: Common, agents: Collection[str]) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ class Pastes:
         self._texts[mark] = text
         return mark
 
+    def refold(self, text: str) -> str:
+        """Words that come back to the prompt look as they did."""
+        for mark, whole in self._texts.items():
+            text = text.replace(whole, mark)
+        return text
+
     def unfold(self, text: str) -> str:
         for mark, whole in self._texts.items():
             text = text.replace(mark, whole)
@@ -42,16 +49,18 @@ class Pastes:
 
 
 class History(FileHistory):
-    """Kept whole: a mark would mean nothing in the next sitting."""
+    """Kept whole: a mark would mean nothing in the next sitting. A convenience: a full disk ends it, not the chat."""
 
     def __init__(self, path: Path, pastes: Pastes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.touch(mode=0o600)
         super().__init__(str(path))
         self._pastes = pastes
 
     def store_string(self, string: str) -> None:
-        super().store_string(self._pastes.unfold(string))
+        with suppress(OSError):
+            super().store_string(self._pastes.unfold(string))
 
 
 class Rhythm:

@@ -97,7 +97,7 @@ class TerminalFront:
 
     async def ask(self, default: str = "") -> str | None:
         session = self._asking = self._asking or self._make_asking()
-        begin, self._typed = default or self._typed, ""
+        begin, self._typed = self._pastes.refold(default or self._typed), ""
         try:
             return self._pastes.unfold(await session.prompt_async(default=begin, handle_sigint=False))
         except EOFError:

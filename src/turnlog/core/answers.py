@@ -39,10 +39,6 @@ def outcome_of(later: Transcript, delivery: str) -> Outcome | None:
     return cut
 
 
-def is_stored(later: Transcript, delivery: str) -> bool:
-    return any(isinstance(e, User | Received) and e.dedupe_id == delivery for e in later)
-
-
 def _taker(later: Transcript, delivery: str) -> User | None:
     came = next((e for e in later if isinstance(e, User | Received) and e.dedupe_id == delivery), None)
     if came is None or isinstance(came, User):

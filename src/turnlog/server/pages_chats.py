@@ -83,8 +83,11 @@ async def chats_page(
         service.check_agent(who, agent)
     wanted = Wanted(kind=kind, agent=agent, channel=channel, q=q.strip(), sort=sort, sessions_after=sa, logs_after=la)
     lines = await (_newest(service, who, wanted) if sort == "last" else _sorted(service, who, wanted))
-    template = "part_rows.html" if wants_part(request) else "chats.html"
-    return await show(request, template, wanted=wanted, lines=lines, channels=CHANNELS, sorted_max=SORTED_MAX)
+    part = wants_part(request)
+    template = "part_rows.html" if part else "chats.html"
+    return await show(
+        request, template, wanted=wanted, lines=lines, channels=CHANNELS, sorted_max=SORTED_MAX, part=part
+    )
 
 
 async def _newest(service: Service, who: Any, wanted: Wanted) -> Lines:

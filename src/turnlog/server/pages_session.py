@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from litestar import Response, get, post
 from litestar.params import Parameter
+from msgspec.structs import replace
 
 from ..core import tokens
 from ..core.entries import Entry, User, text_of, user_content
@@ -35,7 +36,7 @@ async def session_page(
     end = before or (min(row.last_seq, at + ENTRIES_SHOWN // 2) + 1 if at else None)
     entries = await read_some(gate, row, before=end)
     model = await model_of(service, agent)
-    found = plots.steps(await read_some(gate, row, limit=PLOTTED_MAX))
+    found = await _steps(gate, row)
     turns = [step for step in found if step.kind == "turn"]
     return await show(
         request,
@@ -58,10 +59,15 @@ async def session_page(
 async def saw_part(request: Asked, agent: str, sid: str, turn: Seq = None) -> Response[str]:
     service, who = service_of(request), who_asks(request, "chat", "read")
     row = await service.row(who, agent, sid)
-    found = plots.steps(await read_some(service.gate(who), row, limit=PLOTTED_MAX))
-    turns = [step for step in found if step.kind == "turn"]
+    turns = [step for step in await _steps(service.gate(who), row) if step.kind == "turn"]
     saw = await _saw(service, row, turns, turn)
     return await show(request, "part_saw.html", agent=agent, row=row, saw=saw, shown_turn=turn or len(turns))
+
+
+async def _steps(gate: Sessions, row: Session) -> list[plots.Step]:
+    found = plots.steps(await read_some(gate, row, limit=PLOTTED_MAX))
+    missed = row.turn_count - sum(step.kind == "turn" for step in found) if row.last_seq > PLOTTED_MAX else 0
+    return [replace(step, n=step.n + missed) for step in found] if missed > 0 else found
 
 
 async def _saw(service: Service, row: Session, turns: list[plots.Step], turn: int | None) -> dict[str, Any] | None:

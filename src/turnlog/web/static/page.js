@@ -251,7 +251,9 @@ class Chat {
   async end(again, trouble = "") {
     this.source?.close();
     this.source = null;
-    const shown = await refresh(`/chat/${this.agent}/${this.session}`, "log", "chat-head", "session-list");
+    const parts = ["log", "chat-head"];
+    if (!document.querySelector("#sessions input[type=search]").value) parts.push("session-list");
+    const shown = await refresh(`/chat/${this.agent}/${this.session}`, ...parts);
     if (shown) {
       this.live.replaceChildren();
       this.begin();
