@@ -33,10 +33,11 @@ from .entries import (
     Undo,
     User,
     clean,
+    parted,
     user_content,
 )
 from .pairing import Pairing, pair
-from .session import live_path, mark_of, on_path, pinned
+from .session import live_path, marks_of, on_path, pinned
 
 Inject: TypeAlias = Literal["system", "assistant", "pair", "user"]
 INJECTS: tuple[str, ...] = get_args(Inject)
@@ -103,7 +104,7 @@ def build(transcript: Transcript, *, system: str = "", inject: str = "user") -> 
 
 def survey(transcript: Transcript) -> View:
     others = [entry for entry in transcript if not isinstance(entry, MESSAGES)]
-    marks = [mark for mark in map(mark_of, others) if mark]
+    marks = marks_of(transcript)
     last_seq = transcript[-1].seq if transcript else 0
     live = transcript
     if any(mark.kind == "rewind" for mark in marks):
@@ -117,7 +118,7 @@ def survey(transcript: Transcript) -> View:
     boundary = compaction.first_kept if compaction else 0
     first = next((entry.seq for entry in transcript if isinstance(entry, MESSAGES)), 0)
     held = {target for _, target in pinned(marks, last_seq)}
-    tail = [entry for entry in live if isinstance(entry, MESSAGES) and entry.seq >= boundary]
+    tail = [part for e in live if isinstance(e, MESSAGES) and e.seq >= boundary for part in parted(e)]
     return View(
         start=boundary or first,
         tail=tail,
