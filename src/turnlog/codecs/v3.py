@@ -12,11 +12,15 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core.entries import Compaction, Content, Entry, Opened, Title, ToolResult, User
+from ..core.keys import SessionKey, format as format_key
 from .lines import OURS, Raw, Reading, completed, content_of, foreign, parse, timestamp
 from .v3_messages import bash_text, read_assistant, read_blocks, read_result
 
+CWD_MAX_CHARS = 300
+"""Of a path that becomes part of a key; a key has at most 1,024."""
 BRANCH_NOTE = "Summary of a branch of this conversation that was left:"
 REFERENCES = ("target", "to", "first_kept", "after")
 REFERENCE_LISTS = ("from", "covers", "targets")
@@ -36,7 +40,8 @@ def decode(line: bytes, seq: int, reading: Reading) -> Entry:
 def understand(raw: Raw, seq: int, reading: Reading) -> Entry:
     """The entry of one parsed line; remembers what later lines refer to."""
     if raw.get("type") == "session":
-        return _header(raw, reading) if seq == 1 else foreign(raw, seq, timestamp(raw.get("timestamp")))
+        ts = timestamp(raw.get("timestamp")) or timestamp(raw.get("createdAt"))
+        return _header(raw, ts, reading) if seq == 1 else foreign(raw, seq, ts)
     ts = _time(raw)
     after = _after(raw, seq, reading)
     entry = _read(raw, seq, ts, after, reading)
@@ -57,7 +62,7 @@ def id_of(raw: Mapping[str, Any]) -> str | None:
 
 
 def _after(raw: Raw, seq: int, reading: Reading) -> int | None:
-    parent = raw.get("parentId")
+    parent = raw.get("parentId", reading.last_id)
     if id_of(raw) is None or reading.last_id is None or parent == reading.last_id:
         return None
     if parent is None:
@@ -72,14 +77,15 @@ def _time(raw: Raw) -> str:
     return timestamp(raw.get("timestamp")) or timestamp(inner)
 
 
-def _header(raw: Raw, reading: Reading) -> Entry:
-    ts = timestamp(raw.get("timestamp")) or timestamp(raw.get("createdAt"))
-    opened = reading.opened
-    plain = Opened(
-        seq=1, ts=ts, version=opened.version, id=opened.id, key=opened.key, agent=opened.agent, channel=opened.channel,
-        label=opened.label,
-    )  # fmt: skip
-    return completed(plain, _ours(raw))
+def _header(raw: Raw, ts: str, reading: Reading) -> Entry:
+    return completed(replace(_at_cwd(reading.opened, raw.get("cwd")), seq=1, ts=ts), _ours(raw))
+
+
+def _at_cwd(opened: Opened, cwd: Any) -> Opened:
+    """The place of a conversation with pi is the directory it runs in; that of its file is only nearly its name."""
+    if opened.channel != "pi" or not isinstance(cwd, str) or not cwd or len(cwd) > CWD_MAX_CHARS:
+        return opened
+    return replace(opened, key=format_key(SessionKey(agent=opened.agent, channel="pi", kind="direct", peer=cwd)))
 
 
 def _ours(raw: Raw) -> Raw:

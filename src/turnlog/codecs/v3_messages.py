@@ -113,7 +113,7 @@ def _pi(entry: User | Assistant | ToolResult, content: Content, end: Reading) ->
             return {"role": "user", "content": _write_blocks(content), "timestamp": ms}
         case Assistant():
             return {"role": "assistant", "content": _as_list(content), **_answer(entry), "timestamp": ms}
-        case ToolResult():
+        case _:
             return {
                 "role": "toolResult",
                 "toolCallId": entry.tool_use_id,

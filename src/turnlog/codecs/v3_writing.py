@@ -141,7 +141,7 @@ class _End:
             if isinstance(out.get(name), int):
                 out[name] = self._reference(out[name])
         for name in REFERENCE_LISTS:
-            if isinstance(out.get(name), list):
+            if isinstance(out.get(name), list | tuple):
                 out[name] = [self._reference(seq) for seq in out[name]]
         return out
 

@@ -256,6 +256,8 @@ def _in_order(file: SessionFile, scan: Scan, last: int, limit: int | None) -> No
 
 
 def _corrupt(file: SessionFile, scan: Scan, last: int, following: int | None) -> NoReturn:
+    if following is None and scan.last_seq < file.last_seq:
+        following = scan.last_seq + 1  # this piece of the file ends in damage, but the file goes on
     for place, seq, what in scan.damage:
         if seq > last and (following is None or seq < following):
             line = file.line_number(place)
