@@ -303,3 +303,14 @@ def test_progress_is_told(foreign):
     seen = []
     doctor.examine(foreign, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1][0] == seen[-1][1] == len(seen)
+
+
+def test_a_missing_index_is_written_and_taken_away_again(foreign):
+    index = foreign / "claw0/.sessions/agents/main/sessions.json"
+    index.unlink()
+    before = snapshot(foreign)
+    assert names(foreign / "claw0", "1 transcripts are not in it")
+    doctor.apply(foreign / "claw0")
+    assert json.loads(index.read_text())["3f2a1b4c5d6e"]["message_count"] == 5
+    doctor.revert(foreign / "claw0")
+    assert snapshot(foreign) == before

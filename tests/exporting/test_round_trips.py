@@ -6,6 +6,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
 import turnlog
 from tests.core.simulation import Simulation, steps
@@ -105,6 +106,22 @@ def test_every_folded_message_is_in_the_messages_and_the_markers_say_where(taken
         assert all(word in shown for word in simulation.words.values())
 
 
+def test_a_part_that_begins_with_an_answer_gets_no_question_of_ours(tmp_path):
+    bodies = [
+        entry(type="session", id="s1", key="agent:main:cli:direct:user", agent="main", channel="cli"),
+        entry(type="user", content="one"),
+        entry(type="assistant", content="two"),
+        entry(type="compaction", summary="one was said", first_kept=3, covers=[2, 2]),
+        entry(type="user", content=" "),
+    ]
+    log = [replace(body, seq=n, ts="2026-01-01T00:00:00.000Z") for n, body in enumerate(bodies, 1)]
+    text = text_of(log, "json")
+    assert history.CONTINUES not in text
+    assert json.loads(text)["compactions"][0]["before"] == 1
+    _, back = read_back(tmp_path, text, "export.json")
+    assert history.build(back).messages == history.build(log).messages
+
+
 def rich_log():
     log = [
         entry(type="session", id="s1", key="agent:main:cli:direct:user", agent="main", channel="cli", label="Boats"),
@@ -126,8 +143,6 @@ def rich_log():
         entry(type="status", value="archived", reason="old"),
     ]
     stamped = "2026-01-01T00:00:00.000Z"
-    from msgspec.structs import replace
-
     return [replace(body, seq=n, ts=stamped) for n, body in enumerate(log, 1)]
 
 

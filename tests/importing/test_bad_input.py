@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 
 import apsw
 import pytest
@@ -90,12 +91,24 @@ def test_a_pipe_is_not_waited_for(tmp_path, run):
     assert time.monotonic() - started < 5
 
 
-def test_a_line_that_is_too_long_costs_that_line(tmp_path, run, monkeypatch):
+@pytest.mark.parametrize("chunk", [64, 1 << 20])
+def test_a_line_that_is_too_long_costs_that_line_and_is_never_held(tmp_path, run, monkeypatch, chunk):
     monkeypatch.setattr(lines, "LINE_MAX_BYTES", 1000)
+    monkeypatch.setattr(lines, "CHUNK", chunk)
     path = write(tmp_path / "aaaabbbbcccc.jsonl", USER, {**USER, "content": "x" * 5000}, {**USER, "content": "after"})
     result = run(path)
     assert "line 2: not readable (longer than 1,000 bytes)" in result.notes()
     assert "after" in str(result.history())
+
+
+def test_of_a_line_that_is_too_long_only_a_part_is_held(monkeypatch):
+    monkeypatch.setattr(lines, "LINE_MAX_BYTES", 1000)
+    tracemalloc.start()
+    found = list(lines._lines(b"x" * 100_000 for _ in range(200)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == [(1, None, False)]
+    assert peak < 2_000_000
 
 
 def test_what_no_store_would_take_keeps_its_place_and_is_named(tmp_path, run):
@@ -157,6 +170,16 @@ def test_a_database_that_its_owner_is_writing_is_read_beside_it(tmp_path, run):
     assert sorted(p.name for p in tmp_path.iterdir()) == before
     owner.execute("INSERT INTO session_messages (session_id, role, content, created_at) VALUES ('n', 'user', 'on', '')")
     owner.close()
+
+
+def test_a_database_that_nobody_has_open_gets_no_files_beside_it(tmp_path, run):
+    path = tmp_path / "sessions.db"
+    make_zeroclaw(path)
+    owner = apsw.Connection(str(path))
+    owner.pragma("journal_mode", "wal")
+    owner.close()
+    assert len(run(path).logs) == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["sessions.db"]
 
 
 def test_a_log_that_a_crash_left_is_read_from_a_copy(tmp_path, run):
@@ -251,3 +274,62 @@ def test_an_agent_or_key_that_is_none_is_refused_before_anything_is_read(tmp_pat
                 await import_path(store, tmp_path, key="nonsense")
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("key", ["agent:../../x:cli:direct:user", "nonsense", "agent:..:cli:direct:u", ""])
+def test_a_forged_transcript_cannot_choose_a_path(tmp_path, run, key):
+    header = {"type": "session", "seq": 1, "id": "s1", "key": key, "agent": "../../x", "channel": "cli"}
+    path = write(tmp_path / "x.jsonl", header, {"type": "user", "seq": 2, "content": "hi"})
+    result = run(path, url=f"jsonl:{tmp_path}/deep/er/store")
+    (row,) = result.rows.values()
+    assert (row.agent, row.key) == ("main", "agent:main:native:direct:import")
+    assert [p.name for p in (tmp_path / "deep" / "er").iterdir()] == ["store"]
+
+
+def test_a_forged_id_is_not_used(tmp_path, run):
+    header = {
+        "type": "session",
+        "seq": 1,
+        "id": "../evil",
+        "key": "agent:main:cli:direct:u",
+        "agent": "main",
+        "channel": "c",
+    }
+    result = run(write(tmp_path / "x.jsonl", header, {"type": "user", "seq": 2, "content": "hi"}))
+    assert result.only().id.startswith("imp-")
+
+
+def test_forged_seqs_cannot_make_an_import_endless(tmp_path, run):
+    header = {
+        "type": "session",
+        "seq": 1,
+        "id": "s1",
+        "key": "agent:main:cli:direct:u",
+        "agent": "main",
+        "channel": "cli",
+    }
+    users = [{"type": "user", "seq": seq, "content": f"n{seq}"} for seq in (2, 2, 10**15, 1, 5)]
+    result = run(write(tmp_path / "x.jsonl", header, *users, {"type": "rewind", "seq": 6, "to": 99}))
+    assert [message["content"] for message in result.history()] == ["n2\n\nn5"]
+    assert "out of order" in result.notes()
+    assert "kept and without effect: it names entry 99" in result.notes()
+
+
+def test_a_subagents_own_file_is_a_conversation_of_its_own(tmp_path, run):
+    lines_ = [
+        {
+            "parentUuid": None,
+            "isSidechain": True,
+            "type": "user",
+            "uuid": "a",
+            "message": {"role": "user", "content": "go"},
+        },
+        {
+            "parentUuid": "a",
+            "isSidechain": True,
+            "type": "assistant",
+            "uuid": "b",
+            "message": {"role": "assistant", "content": [{"type": "text", "text": "done"}]},
+        },
+    ]
+    assert len(run(write(tmp_path / "agent-12345678.jsonl", *lines_)).history()) == 2

@@ -8,20 +8,8 @@ from turnlog.core import history
 from turnlog.core.entries import Assistant, Compaction, Foreign, Rewind, Title, ToolResult, User
 
 KINDS = [
-    "pi",
-    "openclaw",
-    "zyhive",
-    "claw0",
-    "claw0-keyed",
-    "claude-code",
-    "codex",
-    "opencode",
-    "gemini",
-    "gemini-old",
-    "messages/anthropic.json",
-    "messages/openai.json",
-    "messages/lines.jsonl",
-    "zeroclaw",
+    *("pi", "openclaw", "zyhive", "claw0", "claw0-keyed", "zeroclaw", "claude-code", "codex", "opencode", "gemini"),
+    *("gemini-old", "messages/anthropic.json", "messages/openai.json", "messages/lines.jsonl"),
 ]
 
 

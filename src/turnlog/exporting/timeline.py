@@ -97,12 +97,10 @@ def _block(entry: Entry, kind: Kind, who: str, block: Block) -> Item | None:
 
 def printable(text: Any) -> str:
     """Without control characters, which could act on a terminal, and without what UTF-8 cannot hold."""
-    return "".join(map(_shown, clean(str(text).replace("\r\n", "\n"))))
+    return clean(str(text).replace("\r\n", "\n")).translate(_HIDDEN)
 
 
-def _shown(char: str) -> str:
-    return char if (char >= " " and not "\x7f" <= char <= "\x9f" and char not in _TURNS) or char in "\n\t" else "\ufffd"
-
-
-_TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
+_TURNS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Characters that change the direction of what follows: text could be made to read as something else."""
+_HIDDEN = {code: "\ufffd" for code in (*_CONTROLS, *_TURNS) if chr(code) not in "\n\t"}

@@ -8,7 +8,7 @@ and what differs is reported and not touched. docs/decisions/0011-import.md has 
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from itertools import islice
 from pathlib import Path
 
@@ -70,9 +70,10 @@ async def import_path(
         raise _nothing(Path(path), found)
     told = _Told(found, progress)
     imported: list[Imported] = []
-    for n, source in enumerate(found):
-        imported.append(await _import(store, source, agent, place, told.reading(n)))
-        told.reading(n)(_size(source.path))
+    with _OpenDatabase() as opened:
+        for n, source in enumerate(found):
+            imported.append(await _import(store, source, agent, place, opened, told.reading(n)))
+            told.reading(n)(_size(source.path))
     return imported
 
 
@@ -114,24 +115,28 @@ def _size(path: Path) -> int:
 
 
 async def _import(
-    store: Store, source: Source | Refused, agent: str, key: str | None, read: Callable[[int], None]
+    store: Store,
+    source: Source | Refused,
+    agent: str,
+    key: str | None,
+    files: "_OpenDatabase",
+    read: Callable[[int], None],
 ) -> Imported:
     if isinstance(source, Refused):
         return Imported("", str(source.path), 0, (f"not imported: it {source.why}",))
     opened = _opened(source, agent, key)
     draft = Draft(source.kind, exact=isinstance(source.opened, Opened))
     try:
-        with ExitStack() as stack:
-            records = _records(source, stack, read)
-            async with store.lease(opened.id) as lease:
-                return await _write(store, lease, source, opened, draft, records)
+        records = _records(source, files, read)
+        async with AsyncExitStack() as stack:
+            return await _write(store, _Batch(store, stack, opened.id), source, opened, draft, records)
     except TurnlogError as error:
         return Imported("", str(source.path), 0, (*draft.notes(), f"not imported: {error} {error.hint}".strip()))
 
 
 def _opened(source: Source, agent: str, key: str | None) -> Opened:
     if isinstance(source.opened, Opened) and keys.SESSION_ID.match(source.opened.id):
-        return replace(source.opened, seq=0)
+        return _own(source.opened, agent)
     identity = "\0".join((source.kind, source.agent, source.id, agent)).encode("utf-8", "replace")
     session_id = f"imp-{hashlib.sha256(identity).hexdigest()[:24]}"
     place = keys.parse(key or f"agent:{agent}:{source.kind}:direct:import")
@@ -145,14 +150,44 @@ def _opened(source: Source, agent: str, key: str | None) -> Opened:
     )
 
 
-def _records(source: Source, stack: ExitStack, read: Callable[[int], None]) -> Iterator[Record]:
+def _own(opened: Opened, agent: str) -> Opened:
+    """A session of ours keeps its place; what a file says is checked before a store makes a path of it."""
+    try:
+        place = keys.parse(opened.key)
+    except UsageError:
+        place = keys.parse(f"agent:{agent}:native:direct:import")
+    return replace(opened, seq=0, key=keys.format(place), agent=place.agent, channel=place.channel)
+
+
+def _records(source: Source, opened: "_OpenDatabase", read: Callable[[int], None]) -> Iterator[Record]:
     match source.form:
         case "lines":
             return lines.records(source.path, read)
         case "document":
             return documents.records(source.path, read=read)
         case _:
-            return zeroclaw.records(stack.enter_context(databases.reading(source.path)), source.opened)
+            return zeroclaw.records(opened.database(source.path), source.opened)
+
+
+class _OpenDatabase:
+    """The database that is being read: one holds many sessions, and opening it may mean copying it."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._db: databases.Reader | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "_OpenDatabase":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def database(self, path: Path) -> databases.Reader:
+        if self._db is None or path != self._path:
+            self._stack.close()
+            self._path, self._db = path, self._stack.enter_context(databases.reading(path))
+        return self._db
 
 
 def _noted(records: Iterator[Record], draft: Draft) -> Iterator[Record]:
@@ -163,16 +198,17 @@ def _noted(records: Iterator[Record], draft: Draft) -> Iterator[Record]:
 
 
 async def _write(
-    store: Store, lease: Lease, source: Source, opened: Opened, draft: Draft, records: Iterator[Record]
+    store: Store, batch: "_Batch", source: Source, opened: Opened, draft: Draft, records: Iterator[Record]
 ) -> Imported:
     follower = await Follower.start(store, opened.id)
-    batch = _Batch(store, lease, opened.id)
     _begin(draft, source, opened)
     steps = READERS[source.kind](_noted(records, draft), draft)
     going = True
     while going:
         draft.skip(await follower.closing(draft.last_seq))
-        going = await asyncio.to_thread(_step, steps, draft, 1 if follower.behind else STEP_RECORDS)
+        # Comparing goes record by record, which is too little work for a thread of its own.
+        behind = follower.behind
+        going = _step(steps, draft, 1) if behind else await asyncio.to_thread(_step, steps, draft, STEP_RECORDS)
         for entry in map(draft.storable, draft.take()):
             if not await follower.matches(entry):
                 if follower.differs:
@@ -201,9 +237,12 @@ def _begin(draft: Draft, source: Source, opened: Opened) -> None:
 
 
 class _Batch:
-    def __init__(self, store: Store, lease: Lease, session_id: str) -> None:
+    """Takes the lease when there is something to write: most of what is imported again has nothing new."""
+
+    def __init__(self, store: Store, stack: AsyncExitStack, session_id: str) -> None:
         self._store = store
-        self._lease = lease
+        self._stack = stack
+        self._lease: Lease | None = None
         self._id = session_id
         self._entries: list[Entry] = []
         self._bytes = 0
@@ -217,6 +256,8 @@ class _Batch:
 
     async def flush(self) -> None:
         if self._entries:
+            if self._lease is None:
+                self._lease = await self._stack.enter_async_context(self._store.lease(self._id))
             first = self._entries[0].seq
             bodies = [replace(entry, seq=0) for entry in self._entries]
             await self._store.append(self._id, bodies, expect=first - 1, lease=self._lease)

@@ -32,12 +32,16 @@ class _Reader:
         self.last_said = 0
         """The last entry that was not a tool's result."""
         self.folding: Mapping[str, Any] | None = None
+        self.side: bool | None = None
+        """Whether this is a subagent's own file; in any other, what subagents said is beside the conversation."""
 
     def add(self, record: Record, line: Mapping[str, Any]) -> None:
         at = line.get("timestamp")
         message = fields(line.get("message"))
         kind = line.get("type")
-        if line.get("isSidechain"):
+        if self.side is None and message:
+            self.side = bool(line.get("isSidechain"))
+        if line.get("isSidechain") and not self.side:
             self.draft.note("what subagents said is kept and not shown", record.place)
             self.draft.keep(line, at)
         elif kind == "system" and line.get("subtype") == "compact_boundary":
