@@ -51,7 +51,7 @@ _ASIDE = (
     "history.jsonl",
 )
 """Files of those layouts that are no transcripts."""
-_ASIDE_DIRS = ("convlogs", "leases", "node_modules", ".git")
+_ASIDE_DIRS = (".turnlog", "convlogs", "leases", "node_modules", ".git")
 _UNIQUE = re.compile(r"[0-9a-fA-F]{8}|[0-9]{6}")
 
 

@@ -55,6 +55,7 @@ def _read(
 ) -> Iterator[None]:
     reader = _Reader(draft, understand, leftover)
     for record in records:
+        reader.count_blank_lines(record)
         if (raw := record.fields) is None:
             draft.unreadable(record)
             if not record.last:
@@ -77,6 +78,13 @@ class _Reader:
         self.seqs = [0, 1]
         """place among the file's entries → seq here; a missing header has its place too."""
         self.begun = False
+        self.line = 0
+
+    def count_blank_lines(self, record: Record) -> None:
+        """They are no records, but they have places among the file's entries."""
+        number = int(record.place.removeprefix("line "))
+        self.seqs += [self.draft.last_seq] * (number - self.line - 1)
+        self.line = number
 
     def header(self, record: Record) -> None:
         at = record.value.get("timestamp") or record.value.get("createdAt") or record.value.get("created")
@@ -105,10 +113,11 @@ class _Reader:
             self.draft.note("branches are kept; the newest one is shown")
         if self._parent_is_missing(raw):
             self.draft.note("its parent is missing; shown after the line before it", record.place)
-        ours = self.draft.exact or OURS in raw or raw.get("type") == OURS
-        if isinstance(entry, Compaction) and not ours:
-            return self._proven(record, raw, entry)
-        return entry
+        if not isinstance(entry, Compaction) or self.draft.exact:
+            return entry
+        # What is kept beside entries stands between them: the summary covers that too.
+        entry = replace(entry, covers=(entry.covers[0], entry.first_kept - 1))
+        return entry if OURS in raw or raw.get("type") == OURS else self._proven(record, raw, entry)
 
     def _parent_is_missing(self, raw: Mapping[str, Any]) -> bool:
         parent = raw.get("parentId")
@@ -116,7 +125,7 @@ class _Reader:
 
     def _proven(self, record: Record, raw: dict[str, Any], entry: Compaction) -> Entry:
         kept = raw.get("firstKeptEntryId")
-        if kept in self.reading.known.ids:
+        if kept in self.reading.known.ids or entry.first_kept != entry.seq:
             return replace(entry, trigger="import")
         if "id" in raw and isinstance(kept, str):
             self.draft.note("a summary whose first kept entry is missing is kept and not applied", record.place)
@@ -128,6 +137,9 @@ class _Reader:
 def _shifted(raw: dict[str, Any], seqs: list[int]) -> dict[str, Any]:
     """What we once appended to a file without ids names other lines by their place there."""
     out = dict(raw)
+    index = raw.get("firstKeptEntryIndex")  # the first version counted lines, from zero
+    if isinstance(index, int) and 0 <= index < len(seqs) - 1:
+        out["firstKeptEntryIndex"] = seqs[index + 1] - 1
     for name in (OURS, "data", "entry"):
         inner = out.get(name)
         if isinstance(inner, dict) and (name == OURS or OURS in (raw.get("type"), raw.get("customType"))):
@@ -144,11 +156,11 @@ def _moved(field: str, value: Any, seqs: list[int]) -> Any:
 
 
 def _leftover_flat(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return without(raw, *_USED_FLAT)
+    return without(raw, *_USED_FLAT, *(("entry",) if raw.get("type") == OURS else ()))
 
 
 def _leftover_v3(raw: Mapping[str, Any]) -> dict[str, Any]:
-    left = without(raw, *_USED_V3)
+    left = without(raw, *_USED_V3, *(("customType", "data") if raw.get("customType") == OURS else ()))
     found = raw.get("message")
     if isinstance(found, dict):
         message = cast("Mapping[str, Any]", found)
