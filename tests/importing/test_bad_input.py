@@ -68,6 +68,16 @@ def test_bytes_that_are_not_utf8_cost_themselves_only(tmp_path, run):
     assert "line 1: not UTF-8" in result.notes()
 
 
+def test_blocks_of_zeros_that_a_power_cut_left_cost_themselves_only(tmp_path, run):
+    path = write(tmp_path / "aaaabbbbcccc.jsonl", USER, {**USER, "content": "on"})
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + b"\0" * 4096 + b"\n" + second + b"\0" * 4096)
+    result = run(path)
+    assert result.history()[0]["content"] == "hi\n\non"
+    assert "line 2: not readable" in result.notes()
+    assert "line 4: the end is torn" in result.notes()
+
+
 def test_symbolic_links_are_not_followed(tmp_path, run):
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -134,7 +134,7 @@ def _recognised(path: Path, indexes: Indexes) -> Iterator[Source | Refused]:
     if kind is not None:
         yield _source(kind, form, path, firsts, indexes)
     elif path.suffix != ".json":  # JSON files of all sorts lie beside transcripts
-        yield Refused(path, "is no transcript of a known kind")
+        yield Refused(path, "is no text" if b"\0" in data else "is no transcript of a known kind")
 
 
 def _unreadable(data: bytes) -> str:
@@ -146,7 +146,7 @@ def _unreadable(data: bytes) -> str:
         return "is compressed with zstd; unpack it first"
     if data.startswith(b"\x1f\x8b"):
         return "is compressed with gzip; unpack it first"
-    return "is no text" if b"\0" in data else ""
+    return ""
 
 
 def look(data: bytes) -> tuple[Form, list[dict[str, Any]]]:
