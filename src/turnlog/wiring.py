@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from .sessions import Sessions
 from .settings import Settings, limits_of, load
-from .stores import Store, open_store
+from .stores import Progress, Store, open_store
 
 
 class Turnlog(Struct, frozen=True):
@@ -22,15 +22,19 @@ class Turnlog(Struct, frozen=True):
 
 @asynccontextmanager
 async def open(  # noqa: A001 - turnlog.open() is the name people look for
-    url: str | None = None, *, home: str | Path | None = None, **flags: Any
+    url: str | None = None, *, home: str | Path | None = None, progress: Progress | None = None, **flags: Any
 ) -> AsyncGenerator[Turnlog]:
     """`async with turnlog.open() as t:`. Without a URL, the store of the settings.
 
-    Flags are settings with `_` for the dot: `store_durability="os"`, `session_preset="zeroclaw"`.
+    Flags are settings with `_` for the dot: `store_durability="os"`, `session_preset="zeroclaw"`. `progress` as in
+    `open_store`.
     """
     settings = load(home=home, flags=_dotted({"store_url": url, **flags}))
     async with open_store(
-        settings.store_url(), durability=settings.store.durability, inject=settings.compaction.inject
+        settings.store_url(),
+        durability=settings.store.durability,
+        inject=settings.compaction.inject,
+        progress=progress,
     ) as store:
         yield Turnlog(settings, store, _sessions(settings, store))
 

@@ -1,5 +1,6 @@
 """Other tools' directories when something is wrong with them: clear, nothing overwritten, nothing followed out."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import pytest
 import turnlog
 from turnlog import Query, open_store
 from turnlog.core import history
-from turnlog.stores import jsonl_file, jsonl_lines
+from turnlog.stores import jsonl, jsonl_file, jsonl_lines
 from turnlog.testing import answered, check_messages, opened, raises, said
 
 from .test_foreign import HERE, everything, run, snapshot
@@ -50,25 +51,34 @@ def test_a_torn_last_line_is_dropped_before_the_next_append_only(place):
     assert "torn" in " ".join(notice.what for notice in notices)
 
 
-def test_a_line_that_its_owner_may_still_be_writing_is_left_alone(place):
+def test_a_line_that_its_owner_is_writing_is_waited_for(place):
     root = place("claw0")
     path = claw0_file(root)
-    before = path.read_bytes()
     os.utime(path, (time.time(), time.time()))
+
+    async def both():
+        async with open_store(f"jsonl:{root}") as store, store.lease("00ff00ff00ff") as lease:
+            ours = asyncio.create_task(store.append("00ff00ff00ff", [said("ours")], lease=lease))
+            await asyncio.sleep(0.3)
+            assert not ours.done()
+            with path.open("ab") as file:
+                file.write(b'f", "ts": 1767261603}\n')
+            await asyncio.wait_for(ours, 2)
+            loaded = await turnlog.Sessions(store).transcript("00ff00ff00ff")
+            assert [e.content for e in loaded.entries[-2:]] == ["torn off", "ours"]
+
+    run(both())
+
+
+def test_an_owner_that_does_not_stop_writing_is_left_alone(place, monkeypatch):
+    monkeypatch.setattr(jsonl, "OWNER_TRIES", 3)
+    root = place("claw0")
+    path = claw0_file(root)
+    os.utime(path, (time.time(), time.time()))
+    before = path.read_bytes()
     error = run(raises(turnlog.Busy, append(f"jsonl:{root}", "00ff00ff00ff", said("on"))))
     assert str(path) in str(error)
     assert path.read_bytes() == before
-
-    async def owner_goes_on():
-        async with open_store(f"jsonl:{root}") as store:
-            seen = len((await everything(store))["00ff00ff00ff"].entries)
-            with path.open("ab") as file:
-                file.write(b'f", "ts": 1767261603}\n')
-            loaded = (await everything(store))["00ff00ff00ff"]
-            assert len(loaded.entries) == seen + 1
-            assert loaded.entries[-1].content == "torn off"
-
-    run(owner_goes_on())
 
 
 def test_what_its_owner_wrote_since_the_last_look_comes_first(place):

@@ -22,7 +22,7 @@ from ..core.admission import admit
 from ..core.entries import Entry, Opened
 from ..core.query import Hit, Page, Query
 from ..core.session import Session, describe, needs_whole_log
-from ..errors import NotFound, UsageError
+from ..errors import Busy, NotFound, UsageError
 from . import Clock, Lease, Notice, Progress, leases
 from .files import disk_errors, make_dir, sync_dir, unavailable
 from .jsonl_file import SessionFile
@@ -43,6 +43,9 @@ OPEN_FILES_MAX = 256
 INLINE_READ_BYTES = 256 * 1024
 """Larger reads leave the event loop."""
 PASS_EVERY = 64
+OWNER_LOOK_S = 0.1
+OWNER_TRIES = 100
+"""How often an append looks again while another program seems to be writing the file, before it says so."""
 FLUSH_AFTER_S = 0.5
 """How long index rows may wait after an append; the announcement in front of it never does."""
 
@@ -258,9 +261,13 @@ class JsonlStore:
         """Ids of a foreign file that must not be used again are read once, aside if there is much to read."""
         if file.size > INLINE_READ_BYTES and not file.lines.ready:
             await aside(file.lines.prepare)
-            if file.behind() > 0:
-                await self._refresh(file)
-        file.check_writable()
+        tries = 0
+        while file.behind() > len(file.torn) or file.unsettled_s() > 0:
+            if (tries := tries + 1) > OWNER_TRIES:
+                raise Busy(f"another program is writing {file.path}", hint="Close it there, then try again.")
+            await asyncio.sleep(min(OWNER_LOOK_S, max(0.0, file.unsettled_s())))
+            await self._refresh(file)
+        file.check_unchanged()
 
     async def _make_durable(self, file: SessionFile, start: int, *, new: bool) -> None:
         done = self._syncer.request(file.fd)

@@ -19,7 +19,7 @@ from ..codecs import native
 from ..codecs.dialects import HEAD_BYTES, NATIVE, Written, detect
 from ..core.entries import Entry, Opened
 from ..core.session import Session, describe, needs_whole_log
-from ..errors import Busy, Conflict, Corrupt, NotFound
+from ..errors import Busy, Corrupt, NotFound
 from .files import lock, open_private, read_at, unavailable, unlock, write_all
 from .jsonl_lines import CHUNK, LINE_MAX_BYTES, PROBE, ForeignLines, NativeLines, Scan, newline_after
 
@@ -161,13 +161,15 @@ class SessionFile:
         # A file that was renamed or copied by hand is found under its name, whatever its first line says.
         return entries if opened.id == self.id else [replace(opened, id=self.id), *entries[1:]]
 
-    def check_writable(self) -> None:
-        """Other programs take no lock of ours: what they seem to be writing just now is left alone."""
-        there = os.fstat(self.fd)
-        if there.st_size != self.size + len(self.torn):
-            raise Conflict(f"another program is writing {self.path}", hint="Close it there, then try again.")
-        if self.torn and time.time() - there.st_mtime < SETTLED_S:
-            raise Busy(f"another program is writing {self.path}: its last line has no end yet")
+    def unsettled_s(self) -> float:
+        """How long to wait before a torn end may be cut off: other programs take no lock of ours while they write."""
+        if not self.torn or self.lines.is_ours(self.torn):
+            return 0.0
+        return SETTLED_S - (time.time() - os.fstat(self.fd).st_mtime)
+
+    def check_unchanged(self) -> None:
+        if os.fstat(self.fd).st_size != self.size + len(self.torn):
+            raise Busy(f"another program is writing {self.path}", hint="Close it there, then try again.")
 
     def write(self, data: bytes) -> int:
         """Appends under the lock; where it begins. On failure the file is as it was."""

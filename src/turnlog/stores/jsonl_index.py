@@ -238,10 +238,9 @@ class Shelf:
         files = self.files.list()
         for session_id in self.rows.keys() - files.keys():
             self.forget(session_id)
-        known = dict(self.rows)
-        self.look_at(sorted(files.keys() - known.keys() - self._theirs.keys()))
-        if sizes:
-            self.look_at([name for name, kept in known.items() if _differs(files[name], kept)])
+        self.look_at(sorted(files.keys() - self.rows.keys() - self._theirs.keys()))
+        if sizes:  # of those just looked at too: somebody may have written meanwhile
+            self.look_at([name for name, kept in self.rows.items() if name in files and _differs(files[name], kept)])
 
     def look_at(self, session_ids: Iterable[str]) -> None:
         """Folds these files from where the index knows them."""

@@ -66,6 +66,9 @@ class NativeLines:
     def prepare(self) -> None:
         """Nothing needs to be known."""
 
+    def is_ours(self, torn: bytes) -> bool:
+        return True
+
     def scanner(self, start: int, last_seq: int) -> Scanner:
         return _scan_native
 
@@ -202,6 +205,10 @@ class ForeignLines:
     def prepare(self) -> None:
         self._known.complete()
         self.ready = True
+
+    def is_ours(self, torn: bytes) -> bool:
+        """Whether this is the beginning of an append that a crash of ours cut off."""
+        return is_unfinished(torn.partition(b"\n")[0], self._opened.id)
 
     def _reading(self, place: int) -> Reading:
         """At the line that begins at this place."""
