@@ -122,9 +122,10 @@ class Sessions:
     async def _choose(self, key: str) -> dict[str, Any]:
         """Rebuilds a lost selection from the log; or settles on the id of a new session before it exists."""
         rows = (await self._store.find(Query(key=key, limit=PAGE_MAX))).items
-        usable = [row for row in rows if row.selected_n and row.status in ("active", "inactive")]
+        usable = [row for row in rows if row.status in ("active", "inactive")]
+        # Sessions of another tool were never selected; the one used last is gone on with.
         best = max(usable, key=lambda row: (row.selected_n, row.last_at, row.id), default=None)
-        fact = {"id": best.id, "n": best.selected_n} if best else {"id": self._new_id(), "n": _next_n(rows)}
+        fact = {"id": best.id if best else self._new_id(), "n": (best and best.selected_n) or _next_n(rows)}
         return await self._store.ledger.put_if_absent(SELECTED, key, fact) or fact
 
     async def _ensure(self, key: SessionKey, session_id: str, label: str | None) -> Session:

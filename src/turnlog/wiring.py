@@ -24,7 +24,7 @@ from .request_log import RequestLog
 from .runner import Runner
 from .sessions import Sessions
 from .settings import AgentSettings, Settings, limits_of, load
-from .stores import Clock, Store, open_store
+from .stores import Clock, Progress, Store, open_store
 from .stores.stamping import now_ms
 from .tools import Tool, Toolbox, file_tools, history_tools
 
@@ -40,18 +40,20 @@ async def open(  # noqa: A001 - turnlog.open() is the name people look for
     workspace: str | Path | None = None,
     provider: Provider | None = None,
     clock: Clock | None = None,
+    progress: Progress | None = None,
     **flags: Any,
 ) -> AsyncGenerator[Turnlog]:
     """`async with turnlog.open() as t:`. Without a URL, the store of the settings.
 
     `tools`: Python functions the model may call. `workspace`: the directory that read_file, list_dir and write_file
-    work in; without one they are not offered. `provider`: a model of your own instead of the settings' one. Flags are
-    settings with `_` for the dot: `model_name="offline"`, `store_durability="os"`, `session_preset="zeroclaw"`.
+    work in; without one they are not offered. `provider`: a model of your own instead of the settings' one.
+    `progress`: as in `open_store`. Flags are settings with `_` for the dot: `model_name="offline"`,
+    `store_durability="os"`, `session_preset="zeroclaw"`.
     """
     settings = load(home=home, flags=_dotted({"store_url": url, **flags}))
     log = request_log.from_env(os.environ)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(_store(settings, clock))
+        store = await stack.enter_async_context(_store(settings, clock, progress))
         memory = await stack.enter_async_context(LazyMemory(settings, clock))
         agents = await stack.enter_async_context(
             Agents(settings, tools=tools, workspace=workspace, provider=provider, log=log)
@@ -72,10 +74,16 @@ async def open(  # noqa: A001 - turnlog.open() is the name people look for
         yield t
 
 
-def _store(settings: Settings, clock: Clock | None) -> AbstractAsyncContextManager[Store]:
+def _store(settings: Settings, clock: Clock | None, progress: Progress | None) -> AbstractAsyncContextManager[Store]:
     """Where no sessions are kept, their turns still need a place to happen: one without a disk."""
     url = settings.store_url() if settings.session.enabled else "memory:"
-    return open_store(url, durability=settings.store.durability, inject=settings.compaction.inject, clock=clock)
+    return open_store(
+        url,
+        durability=settings.store.durability,
+        inject=settings.compaction.inject,
+        clock=clock,
+        progress=progress,
+    )
 
 
 class LazyMemory(AsyncExitStack):

@@ -68,7 +68,7 @@ def test_every_command_teaches_by_an_example_or_one_line_and_takes_the_common_op
 
 
 def test_the_commands_on_the_page_run(tmp_path):
-    block = re.search(r"```sh\n(.*?)```", PAGE, re.DOTALL)[1]
+    block = re.search(r"```bash\n(.*?)```", PAGE, re.DOTALL)[1]
     script = f'turnlog() {{ "{sys.executable}" -m turnlog "$@"; }}\nset -eo pipefail\n{block}'
     env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     options = {"cwd": tmp_path, "env": env, "timeout": 120, "stdin": subprocess.DEVNULL}

@@ -14,7 +14,12 @@ from turnlog.testing import opened, raises
 
 ROOT = Path(__file__).parents[2]
 CRASHES = int(os.environ.get("CRASHES", "200"))
-URLS = {"jsonl": "jsonl:{}/store", "sqlite": "sqlite:{}/sessions.db"}
+URLS = {
+    "jsonl": "jsonl:{}/store",
+    "v3": "jsonl:{}/store?dialect=v3",
+    "claw0": "jsonl:{}/store?layout=claw0",
+    "sqlite": "sqlite:{}/sessions.db",
+}
 
 
 def python(*args, **options):

@@ -17,7 +17,7 @@ from ..core.entries import (
     tool_uses,
     user_content,
 )
-from ..core.session import Interval, live_path, mark_of
+from ..core.session import Interval, live_path, marks_of
 from .escaping import escape, inline
 from .telling import SHOWN_CHARS
 
@@ -71,7 +71,7 @@ def _cut(text: str) -> str:
 
 def path_of(entries: Transcript) -> list[Interval]:
     """What a rewind has not put aside."""
-    marks = [mark for mark in map(mark_of, entries) if mark]
+    marks = marks_of(entries)
     return live_path(marks, entries[-1].seq) if entries else []
 
 

@@ -37,7 +37,7 @@ def admit(row: Session | None, bodies: Sequence[Entry], *, leased: bool) -> None
                 f"a {kind_of(body)} entry needs a lease",
                 hint="Use `async with store.lease(session_id) as lease` and pass lease=lease.",
             )
-    if any(type(body) in _CHECKED for body in bodies):
+    if any(type(body) in _CHECKED or body.after is not None for body in bodies):
         _admit_marks(row, bodies)
 
 
@@ -69,6 +69,8 @@ def _admit_marks(row: Session | None, bodies: Sequence[Entry]) -> None:
     first = row.last_seq + 1 if row else 1
     pending: list[Entry] = []
     for seq, body in enumerate(bodies, first):
+        if body.after is not None:
+            _admit_target("after", body.after, seq)
         match body:
             case Opened() if seq > 1:
                 raise UsageError("a session entry can only be the first")

@@ -24,7 +24,7 @@ from .entries import (
 )
 from .history import View, shown_content, survey, whole_content
 from .pairing import pair
-from .session import live_path, mark_of, on_path
+from .session import live_path, marks_of, on_path
 
 FRACTION_KEPT_MIN = 4
 """Messages that `keep = "fraction:…"` always leaves."""
@@ -282,7 +282,7 @@ def _undone_compactions(transcript: Transcript, view: View) -> list[int]:
     undos = [e.seq for e in transcript if isinstance(e, Undo) and e.target in folded and e.seq > newest]
     if not undos:
         return []
-    path = live_path([mark for mark in map(mark_of, transcript) if mark], transcript[-1].seq)
+    path = live_path(marks_of(transcript), transcript[-1].seq)
     return [seq for seq in undos if on_path(seq, path)]
 
 
@@ -310,8 +310,7 @@ def complete(
 
 def explain(transcript: Transcript) -> list[Coverage]:
     """For every entry of a whole transcript, what became of it."""
-    marks = [mark for mark in map(mark_of, transcript) if mark]
-    path = live_path(marks, transcript[-1].seq) if transcript else []
+    path = live_path(marks_of(transcript), transcript[-1].seq) if transcript else []
     view = survey(transcript)
     undone = {entry.target for entry in transcript if isinstance(entry, Undo) and on_path(entry.seq, path)}
     stack = [

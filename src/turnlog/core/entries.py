@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 FORMAT_VERSION = 1
 """Rises when an older reader would misread a transcript; it then refuses with a hint instead."""
@@ -26,6 +27,8 @@ Usage: TypeAlias = dict[str, Any]
 class Stored(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
     seq: int = 0
     ts: str = ""
+    after: int | None = None
+    """The entry this one follows, where that is not the one before it: a branch in another tool's tree of entries."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -197,6 +200,40 @@ def tool_uses(entry: Assistant) -> list[Block]:
     if isinstance(entry.content, str):
         return []
     return [block for block in entry.content if block.get("type") == "tool_use"]
+
+
+def has_results(entry: User) -> bool:
+    return isinstance(entry.content, list) and any(block.get("type") == "tool_result" for block in entry.content)
+
+
+def parted(entry: Message) -> list[Message]:
+    """Some tools write the results of several calls as blocks of one user message: each result, then what is left."""
+    if not isinstance(entry, User) or not isinstance(entry.content, list) or not has_results(entry):
+        return [entry]
+    results: list[Message] = []
+    rest: list[Block] = []
+    for block in entry.content:
+        call_id = block.get("tool_use_id")
+        if block.get("type") != "tool_result" or not isinstance(call_id, str):
+            rest.append(block)
+            continue
+        content: Any = block.get("content")
+        results.append(
+            ToolResult(
+                seq=entry.seq,
+                ts=entry.ts,
+                tool_use_id=call_id,
+                content=cast("Content", content) if _is_content(content) else "",
+                is_error=block.get("is_error") is True,
+            )
+        )
+    return [*results, replace(entry, content=rest)] if rest else results
+
+
+def _is_content(value: Any) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, list) and all(isinstance(block, dict) for block in cast("list[Any]", value))
+    )
 
 
 def user_content(entry: User, received: Mapping[int, Received]) -> Content:

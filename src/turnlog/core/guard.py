@@ -333,9 +333,7 @@ def rescue(transcript: Transcript, limits: Limits, refused: ContextOverflow | No
     return found
 
 
-def _rescues(
-    transcript: Transcript, view: View, limits: Limits, target: int
-) -> Iterator[list[Compaction | Shortened]]:
+def _rescues(transcript: Transcript, view: View, limits: Limits, target: int) -> Iterator[list[Compaction | Shortened]]:
     """From the most that may fit to the least there can be: by the cut, and by the length of the digest."""
     cuts = compaction.seams(view.tail, limits.waiting)
     stubs = _stub_limit(limits)

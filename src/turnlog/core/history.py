@@ -33,10 +33,12 @@ from .entries import (
     Undo,
     User,
     clean,
+    has_results,
+    parted,
     user_content,
 )
 from .pairing import Pairing, pair
-from .session import live_path, mark_of, on_path, pinned
+from .session import live_path, marks_of, on_path, pinned
 
 Inject: TypeAlias = Literal["system", "assistant", "pair", "user"]
 INJECTS: tuple[str, ...] = get_args(Inject)
@@ -105,11 +107,13 @@ def build(transcript: Transcript, *, system: str = "", inject: str = "user", vie
 def survey(transcript: Transcript) -> View:
     messages: list[Message] = []
     others: list[Entry] = []
+    jumps = False
     for entry in transcript:  # once, and by type: every turn does this to its whole tail
         (messages if type(entry) in _MESSAGE_TYPES else others).append(entry)  # type: ignore[arg-type]
+        jumps = jumps or entry.after is not None
     first = messages[0].seq if messages else 0
     received = {entry.seq: entry for entry in others if isinstance(entry, Received)}
-    marks = [mark for mark in map(mark_of, others) if mark]
+    marks = marks_of(transcript if jumps else others)
     last_seq = transcript[-1].seq if transcript else 0
     if any(mark.kind == "rewind" for mark in marks):
         path = live_path(marks, last_seq)
@@ -122,9 +126,12 @@ def survey(transcript: Transcript) -> View:
     boundary = compaction.first_kept if compaction else 0
     held = {target for _, target in pinned(marks, last_seq)}
     failed = [entry for entry in others if isinstance(entry, Failed)]
+    tail = [entry for entry in messages if entry.seq >= boundary] if boundary else messages
+    if any(type(entry) is User and has_results(entry) for entry in tail):
+        tail = [part for entry in tail for part in parted(entry)]
     return View(
         start=boundary or first,
-        tail=[entry for entry in messages if entry.seq >= boundary] if boundary else messages,
+        tail=tail,
         compaction=compaction,
         pins=[entry for entry in messages if entry.seq in held and entry.seq < boundary] if held else [],
         shortened=_shortened(others, undone, compaction),

@@ -1,27 +1,71 @@
-"""Secrets of known shapes, made unreadable: for logs, exports and the convlog, never for the prompt."""
+"""Secrets of known shapes, masked in what leaves: exports, logs, convlogs. Never in the prompt, never in a transcript.
+
+Only shapes that a provider documents are masked, each by its own prefix, alphabet and length. Guessing by randomness
+would hit digests, ids and base64 pictures, and a reader who meets masks everywhere stops trusting the text.
+What is masked keeps its first characters, so that a person can tell which key it was.
+"""
 
 import re
+from typing import Any, cast
+
+SHOWN_CHARS = 4
+"""Enough to tell a kind of key, too few to guess one."""
 
 MASK = "[masked]"
 
-_SHAPES = (
-    r"tl_[0-9a-f]{12}_[A-Za-z0-9_-]{20,}",  # ours
-    r"sk-[A-Za-z0-9_-]{20,}",  # OpenAI, Anthropic and those who copy them
-    r"gh[pousr]_[A-Za-z0-9]{30,}",
-    r"github_pat_[A-Za-z0-9_]{30,}",
-    r"xox[abeoprs]-[A-Za-z0-9-]{10,}",  # Slack
-    r"\b\d{8,10}:[A-Za-z0-9_-]{35}\b",  # Telegram
-    r"\bA(?:KIA|SIA)[A-Z0-9]{16}\b",  # AWS
-    r"AIza[A-Za-z0-9_-]{35}",  # Google
-    r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",  # JSON web tokens
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+_KINDS: tuple[tuple[str, str], ...] = (
+    ("private key", r"-----BEGIN (?P<k>[A-Z ]*PRIVATE KEY(?: BLOCK)?)-----.*?(?:-----END (?P=k)-----|\Z)"),
+    ("Turnlog", r"tl_[0-9a-f]{12}_[A-Za-z0-9_-]{20,}"),
+    ("Anthropic", r"sk-ant-[A-Za-z0-9_-]{20,}"),
+    ("OpenRouter", r"sk-or-v1-[0-9a-f]{40,}"),
+    ("OpenAI", r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,}|sk-[A-Za-z0-9]{32,}"),
+    ("Google", r"AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}"),
+    ("AWS id", r"(?:AKIA|ASIA)[A-Z2-7]{16}"),
+    ("AWS secret", r"(?P<aws>(?i:aws_?secret_?access_?key)[\"']?\s*[:=]\s*[\"']?)[A-Za-z0-9/+]{40}"),
+    ("GitHub", r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{60,}"),
+    ("GitLab", r"glpat-[A-Za-z0-9_-]{20,}"),
+    ("Slack", r"xox[abeoprs]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{10,}"),
+    ("Slack hook", r"(?P<hook>https://hooks\.slack\.com/services/)[A-Za-z0-9/_-]{20,}"),
+    ("Telegram", r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}"),
+    ("Discord", r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}"),
+    ("Hugging Face", r"hf_[A-Za-z0-9]{30,}"),
+    ("Groq", r"gsk_[A-Za-z0-9]{40,}"),
+    ("Stripe", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    ("npm", r"npm_[A-Za-z0-9]{36}"),
+    ("registry token", r"pypi-AgE[A-Za-z0-9_-]{50,}"),
+    ("SendGrid", r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
+    ("JSON web token", r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
+    ("bearer", r"(?P<bearer>(?i:bearer)\s+)[A-Za-z0-9._~+/-]{20,}=*"),
+    ("password in a URL", r"(?P<url>[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{1,64}:)[^\s:/@]{3,}(?=@)"),
 )
-_SECRET = re.compile("|".join(_SHAPES), re.DOTALL)
-_HINTS = ("tl_", "sk-", "gh", "github_pat_", "xox", ":", "KIA", "SIA", "AIza", "eyJ", "PRIVATE KEY")
+_BEFORE = r"(?<![A-Za-z0-9_-])"
+"""A key begins a word: `task-…` holds no `sk-…`."""
+
+_ANY = re.compile("|".join(f"{_BEFORE}(?:{shape})" for _, shape in _KINDS), re.DOTALL)
+_KEPT = ("aws", "hook", "bearer", "url")
+"""Groups that name what follows; they stay as they are."""
 
 
 def mask(text: str) -> str:
-    """Lets everything else stand, byte for byte."""
-    if not any(hint in text for hint in _HINTS):
-        return text
-    return _SECRET.sub(MASK, text)
+    return _ANY.sub(_masked, text)
+
+
+def _masked(found: re.Match[str]) -> str:
+    for group in _KEPT:
+        if found[group] is not None:
+            return f"{found[group]}{MASK}"
+    if found["k"] is not None:
+        return f"-----BEGIN {found['k']}----- {MASK}"
+    return f"{found[0][:SHOWN_CHARS]}…{MASK}"
+
+
+def mask_all(value: Any) -> Any:
+    """Every text in plain JSON, names of fields included."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, list):
+        return [mask_all(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {mask(name): mask_all(item) for name, item in fields.items()}
+    return value

@@ -41,6 +41,7 @@ from .entries import (
     User,
     clean,
     context_tokens,
+    has_results,
     text_of,
     tool_uses,
 )
@@ -130,10 +131,12 @@ def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
     """
     size, role, turns = row.token_estimate, row.last_role, row.turn_count
     for entry in entries:
+        if entry.after is not None:
+            return None
         if isinstance(entry, Assistant):
             size = _tokens_after(size, entry)
             role = _role_of(entry)
-        elif isinstance(entry, User) and not entry.from_:
+        elif isinstance(entry, User) and not entry.from_ and not has_results(entry):
             size += tokens.quick(text_of(entry.content))
             turns += role != "tool"
             role = "user"
@@ -167,7 +170,18 @@ def needs_whole_log(row: Session | None, bodies: Sequence[Entry]) -> bool:
     kinds = {type(body) for body in bodies}
     if Undo in kinds and row is not None and row.pruned_to and len(active(row.marks, row.last_seq)) <= len(bodies):
         return True
-    return Rewind in kinds
+    return Rewind in kinds or any(body.after is not None for body in bodies)
+
+
+def marks_of(entries: Iterable[Entry]) -> list[Mark]:
+    """In order. An entry that follows an older one than the one before it is a rewind to that one as well."""
+    marks: list[Mark] = []
+    for entry in entries:
+        if entry.after is not None:
+            marks.append(Mark("rewind", entry.seq, entry.after))
+        if not isinstance(entry, MESSAGES) and (mark := mark_of(entry)):
+            marks.append(mark)
+    return marks
 
 
 def mark_of(entry: Entry) -> Mark | None:
@@ -252,12 +266,18 @@ class _Fold:
     def add(self, entry: Entry) -> None:
         self.last_seq = entry.seq
         self.last_ts = max(self.last_ts, entry.ts)  # copies in a fork are older than the fork
+        if entry.after is not None:
+            self._go_back(entry.seq, entry.after)
         if isinstance(entry, MESSAGES):
             self._add_message(entry)
         else:
             self._add_other(entry)
         if self.before is None:
             self.past[entry.seq] = self.tokens, self.role
+
+    def _go_back(self, seq: int, to: int) -> None:
+        self.marks.append(Mark("rewind", seq, to))
+        self.tokens, self.role = self.past.get(to, (self.tokens, self.role))
 
     def _add_message(self, entry: User | Assistant | ToolResult) -> None:
         self.first_message = self.first_message or entry.seq
@@ -266,8 +286,9 @@ class _Fold:
             case User():
                 self.messages += 1
                 # A user entry right after tool results steers the running turn; any other one begins a turn.
-                self.turns += self.role != "tool"
-                self.role = "user"
+                results = self.role == "call" and has_results(entry)
+                self.turns += self.role != "tool" and not results
+                self.role = "tool" if results else "user"
                 if entry.from_:
                     taken = set(entry.from_)
                     self.received = tuple(seq for seq in self.received if seq not in taken)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from .entries import Assistant, Entry, Failed, ToolResult, Transcript, User, tool_uses
-from .session import Mark, live_path, mark_of
+from .session import Mark, live_path, marks_of
 
 
 def ends(transcript: Transcript) -> set[int]:
     """Every entry, rewound ones included, that a turn ended with: nothing was under way when the log was there."""
-    marks = [mark for mark in map(mark_of, transcript) if mark]
+    marks = marks_of(transcript)
     by_seq = {entry.seq: entry for entry in transcript}
     return {e.seq for e in transcript if _is_end(e.seq, [m for m in marks if m.seq <= e.seq], by_seq)}
 

@@ -5,12 +5,14 @@ from typing import Any
 from litestar import Litestar, Request, Response, Router, get
 from litestar.datastructures import State
 from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp
 
 from .. import __version__
 from ..errors import TurnlogError, UsageError
 from . import openapi, problems
 from .admin import Conversations, SignIn
+from .channels_api import arrive
 from .chat import Chat
 from .front import FrontDoor
 from .health import count, healthz, readyz
@@ -34,6 +36,7 @@ def create_router(service: Service | None) -> Litestar:
             Router("/api/sessions/{agent:str}", route_handlers=[SessionsApi]),
             Conversations,
             SignIn,
+            arrive,
             healthz,
             readyz,
             count,
@@ -43,7 +46,11 @@ def create_router(service: Service | None) -> Litestar:
         state=State({"service": service}),
         exception_handlers={Exception: answer_error},
         openapi_config=OpenAPIConfig(
-            title="Turnlog", version=__version__, operation_id_creator=openapi.operation_id, path="/schema-unused"
+            title="Turnlog",
+            version=__version__,
+            operation_id_creator=openapi.operation_id,
+            path="/api/schema",
+            render_plugins=[JsonRenderPlugin()],
         ),
         request_class=StrictRequest,
         request_max_body_size=None,

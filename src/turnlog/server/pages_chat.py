@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from litestar import Response, get
 from litestar.params import Parameter
 
+from ..core.principals import owns
 from ..core.query import Hit, Page, Query
 from ..core.session import Session
 from ..errors import UsageError
@@ -13,7 +14,6 @@ from . import pages_timeline as timelines
 from .pages_view import (
     ENTRIES_SHOWN,
     lead_to,
-    may_write,
     model_of,
     path_to,
     read_conversation,
@@ -46,7 +46,7 @@ async def chat_page(request: Asked, agent: str, sid: str = "", q: Words = "", tr
     service.check_agent(who, agent)
     row = await service.row(who, agent, sid) if sid else None
     values: dict[str, Any] = await _session(service, service.gate(who), row)
-    values["may_write"] = row is None or (may_write(who, row) and row.status != "trashed")
+    values["may_write"] = row is None or (owns(who, row) and row.status != "trashed")
     values["model"] = await model_of(service, agent)
     values.update(await _list(service.gate(who), agent, q, None, trash))
     template = "part_chat.html" if wants_part(request) and row else "chat.html"
@@ -73,7 +73,7 @@ async def _session(service: Service, gate: Sessions, row: Session | None) -> dic
     if running:
         # What the turn has said so far comes again with its stream, from its first event on.
         begun = timelines.running_turn(entries)
-        items = [item for item in items if item.seq <= begun or item.kind in ("compaction", "note")]
+        items = [item for item in items if item.seq <= begun or item.kind == "compaction" or "waiting" in item.tags]
     cut = len(entries) >= ENTRIES_SHOWN and entries[0].seq > max(2, min(row.boundary, row.read_from))
     return {"items": items, "running": running or bool(row.received), "cut": cut}
 

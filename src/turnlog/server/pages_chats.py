@@ -1,6 +1,6 @@
 """Chats, for administrators: channel logs and sessions in one table, and each of them in a drawer."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 from litestar import Response, get
@@ -8,11 +8,12 @@ from litestar.params import Parameter
 from msgspec import Struct
 
 from ..convlog import Conversation, Filter
+from ..core.principals import Principal, owns
 from ..core.query import PAGE_MAX, Query, cursor_after
 from ..core.session import Session
 from ..errors import NotFound
 from . import pages_timeline as timelines
-from .pages_view import ENTRIES_SHOWN, may_write, model_of, path_to, read_conversation, show, wants_part
+from .pages_view import ENTRIES_SHOWN, model_of, path_to, read_conversation, show, wants_part
 from .service import Asked, Service, service_of, who_asks
 
 ROWS = 50
@@ -90,7 +91,7 @@ async def chats_page(
     )
 
 
-async def _newest(service: Service, who: Any, wanted: Wanted) -> Lines:
+async def _newest(service: Service, who: Principal, wanted: Wanted) -> Lines:
     """Two lists, each newest first, as one; each goes on after the last row that was taken from it."""
     sessions, count_s = await _sessions(service, who, wanted, ROWS + 1, wanted.sessions_after)
     logs, count_l = await _logs(service, who, wanted, ROWS + 1, wanted.logs_after)
@@ -106,7 +107,7 @@ async def _newest(service: Service, who: Any, wanted: Wanted) -> Lines:
     )
 
 
-async def _sorted(service: Service, who: Any, wanted: Wanted) -> Lines:
+async def _sorted(service: Service, who: Principal, wanted: Wanted) -> Lines:
     sessions, count_s = await _sessions(service, who, wanted, SORTED_MAX, "")
     logs, count_l = await _logs(service, who, wanted, PAGE_MAX, "")
     by_tokens = wanted.sort == "tokens"
@@ -114,7 +115,9 @@ async def _sorted(service: Service, who: Any, wanted: Wanted) -> Lines:
     return Lines(found[: 2 * ROWS], count_s + count_l, count_s > len(sessions) or len(found) > 2 * ROWS)
 
 
-async def _sessions(service: Service, who: Any, wanted: Wanted, limit: int, cursor: str) -> tuple[list[Line], int]:
+async def _sessions(
+    service: Service, who: Principal, wanted: Wanted, limit: int, cursor: str
+) -> tuple[list[Line], int]:
     if wanted.kind == "log":
         return [], 0
     gate = service.gate(who)
@@ -139,7 +142,7 @@ async def _sessions(service: Service, who: Any, wanted: Wanted, limit: int, curs
     return [_of_session(row) for row in found], total
 
 
-async def _logs(service: Service, who: Any, wanted: Wanted, limit: int, cursor: str) -> tuple[list[Line], int]:
+async def _logs(service: Service, who: Principal, wanted: Wanted, limit: int, cursor: str) -> tuple[list[Line], int]:
     if wanted.kind in ("session", "trash"):
         return [], 0
     agents = frozenset({wanted.agent}) if wanted.agent else who.agents
@@ -194,7 +197,7 @@ async def session_drawer(request: Asked, agent: str, sid: str) -> Response[str]:
         items=timelines.conversation(row, entries, folds),
         cut=len(entries) >= ENTRIES_SHOWN,
         model=await model_of(service, agent),
-        may_write=may_write(who, row),
+        may_write=owns(who, row),
         log=None,
     )
 

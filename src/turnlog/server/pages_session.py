@@ -8,13 +8,14 @@ from msgspec.structs import replace
 
 from ..core import tokens
 from ..core.entries import Entry, User, text_of, user_content
+from ..core.principals import owns
 from ..core.session import Session
 from ..errors import NotFound, UsageError
 from ..sessions import Sessions
 from . import pages_plot as plots, pages_timeline as timelines
 from .markdown import honest
 from .pages_signin import form_of
-from .pages_view import ENTRIES_SHOWN, HEADERS, lead_to, local_path, may_write, model_of, path_to, read_some, show
+from .pages_view import ENTRIES_SHOWN, HEADERS, lead_to, local_path, model_of, path_to, read_some, show
 from .service import Asked, Service, service_of, who_asks
 
 PLOTTED_MAX = 5_000
@@ -49,7 +50,7 @@ async def session_page(
         newest=end is None or end > row.last_seq,
         plot=plots.draw(found, model.window),
         steps=found[-plots.TURNS_DRAWN :],
-        may_write=may_write(who, row),
+        may_write=owns(who, row),
         saw=await _saw(service, row, turns, turn),
         shown_turn=turn or (len(turns) or 1),
     )

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from ..core import history
 from ..core.entries import Compaction, Entry
-from ..core.principals import Principal, owns
+from ..core.principals import Principal
 from ..core.session import Session, active
 from ..errors import Corrupt
 from ..sessions import Sessions
@@ -229,7 +229,3 @@ class Model(Struct, frozen=True):
 async def model_of(service: Service, agent: str) -> Model:
     found = await service.turnlog._agent(agent)
     return Model(found.provider.model, found.limits.window)
-
-
-def may_write(who: Principal, row: Session) -> bool:
-    return owns(who, row)

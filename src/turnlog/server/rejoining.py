@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from ..core.entries import Assistant, Entry, Failed, ToolResult, User, text_of, tool_uses
+from ..core.entries import Assistant, Entry, Failed, Received, ToolResult, User, text_of, tool_uses
 from ..core.events import Done, ErrorEvent, Event, Snapshot, Stopped
 from ..core.session import Session
 from ..errors import NotFound
@@ -33,7 +33,7 @@ class Rejoining:
 
     async def frames(self, session_id: str, after: Place | None) -> AsyncGenerator[bytes]:
         """Up to a terminal event; `idle` if nothing runs and nothing is left to tell."""
-        if after is not None and not await self._is_known_to_the_end(session_id, after):
+        if after is not None and await self._is_untold(session_id, after):
             told = self._turn(session_id, after)
         else:
             told = self._newest(session_id)
@@ -49,11 +49,14 @@ class Rejoining:
             async for chunk in told:
                 yield chunk
 
-    async def _is_known_to_the_end(self, session_id: str, after: Place) -> bool:
-        if after.n == sse.ENDED:
-            return True
-        live = self._turns.get(session_id, after.turn)
-        return live is not None and live.over and after.n == live.first + len(live.events) - 1
+    async def _is_untold(self, session_id: str, after: Place) -> bool:
+        """Whether there is such a turn, and something of it that the client may not have."""
+        if after.n == sse.ENDED or after.turn < 1:
+            return False
+        if live := self._turns.get(session_id, after.turn):
+            return not (live.over and after.n == live.first + len(live.events) - 1)
+        found = await self._store.read(session_id, after=after.turn - 1, limit=1)
+        return bool(found) and isinstance(found[0], User | Received)
 
     async def _turn(self, session_id: str, after: Place) -> AsyncGenerator[bytes]:
         live = self._turns.get(session_id, after.turn)

@@ -19,6 +19,7 @@ from ..library import Turnlog
 from ..live import Live
 from ..queue import Ticket
 from ..sessions import Sessions
+from ..switchboard import Switchboard
 from .auth import Token, Tokens
 from .metrics import Metrics
 from .problems import Refusal
@@ -46,6 +47,8 @@ class Service:
         self.rejoining = Rejoining(turnlog.store, turnlog.queue, self.turns)
         self.streams: set[EventStream] = set()
         self.closing = False
+        self.switchboard: Switchboard | None = None
+        """Where there are channels."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._heard: WeakSet[Live] = WeakSet()
         """Turns that answer somebody here. Other edges write down for themselves what they delivered."""
@@ -101,9 +104,7 @@ class Service:
             ledger = self.turnlog.store.ledger
             old = await ledger.get(READY, READY)
             await ledger.cas(READY, READY, old, {"at": time.time_ns()})
-            self._heard: WeakSet[Live] = WeakSet()
-        """Turns that answer somebody here. Other edges write down for themselves what they delivered."""
-        self._proved_at = time.monotonic()
+            self._proved_at = time.monotonic()
 
     def lock(self, what: str) -> asyncio.Lock:
         """One a key, for making sessions there one after another; one a session, for its lines in the convlog."""

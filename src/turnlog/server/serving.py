@@ -15,12 +15,16 @@ from typing import Any
 import uvicorn
 from structlog.typing import FilteringBoundLogger
 
+from ..channels.choosing import open_channels
 from ..convlog import open_convlog
 from ..errors import UsageError
 from ..settings import Settings, load
 from ..stores.files import make_dir, replace_file
+from ..stores.stamping import now_ms
+from ..switchboard import Switchboard
 from ..wiring import open as open_turnlog
 from .app import create_app
+from .expiring import keep_expiring
 from .logs import open_log
 from .metrics import Metrics
 from .service import Service
@@ -46,10 +50,15 @@ async def open_service(
         open_turnlog(home=home, workspace=workspace, **flags) as turnlog,
     ):
         service = Service(turnlog, convlog, Metrics(), log or open_log())
+        if settings.channels:
+            booths = open_channels(settings.channels, agents=service.agents)
+            service.switchboard = Switchboard(turnlog, convlog, booths, clock=now_ms, log=service.log)
         try:
             yield service
         finally:
             await turnlog.queue.close()
+            if service.switchboard is not None:
+                await service.switchboard.close()
             await service.close()
 
 
@@ -77,7 +86,12 @@ async def serve(*, home: str | Path | None = None, tell: Any = print, **flags: A
             tell(f"Turnlog is listening on {base}")
             resumed = await service.turnlog.resume(rerun=True)
             service.log.info("started", base=base, store=_scheme(settings), resumed=resumed)
+            if service.switchboard is not None:
+                await service.switchboard.start()
+            expiring = asyncio.create_task(keep_expiring(service))
             await server.until_closed()
+            expiring.cancel()
+            await asyncio.wait({expiring})
 
 
 class Server:
@@ -119,6 +133,8 @@ class Server:
         service = self._service
         service.closing = True
         service.log.info("closing")
+        if service.switchboard is not None:
+            service.switchboard.begin_closing()
         queue = service.turnlog.queue
         try:
             async with asyncio.timeout(service.turnlog.settings.server.drain_s):

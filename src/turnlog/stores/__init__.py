@@ -131,15 +131,17 @@ async def open_store(
     inject: str = "user",
     clock: Clock | None = None,
     on_notice: Callable[[Notice], None] | None = None,
+    progress: Progress | None = None,
 ) -> AsyncGenerator[Store]:
     """Opens the store, and creates it where there is nothing yet.
 
     `inject`: where summaries are shown; the SQLite store gives a compaction's row the role that goes with it.
+    `progress`: hears, from another thread, how many bytes of files unknown so far have been read, of how many.
     """
     if durability not in DURABILITIES:
         raise UsageError(f"unknown durability {durability!r}", hint="Use full or os.")
     scheme, path, options = parse_url(url)
-    store = await _connect(scheme, path, options, durability, inject, clock, on_notice)
+    store = await _connect(scheme, path, options, durability, inject, clock, on_notice, progress)
     try:
         yield store
     finally:
@@ -154,6 +156,7 @@ async def _connect(
     inject: str,
     clock: Clock | None,
     on_notice: Callable[[Notice], None] | None,
+    progress: Progress | None,
 ) -> Store:
     known = {"jsonl": {"dialect", "layout"}}.get(scheme, set[str]())
     if unknown := sorted(set(options) - known):
@@ -170,20 +173,18 @@ async def _connect(
         case "jsonl":
             from .jsonl import JsonlStore
 
-            _only_native(options)
-            return await JsonlStore.open(path, durability=durability, clock=clock, on_notice=on_notice)
+            return await JsonlStore.open(
+                path,
+                durability=durability,
+                clock=clock,
+                on_notice=on_notice,
+                layout=options.get("layout"),
+                dialect=options.get("dialect"),
+                progress=progress,
+            )
         case "sqlite":
             from .sqlite import SqliteStore
 
             return await SqliteStore.open(path, durability=durability, inject=inject, clock=clock)
         case _:
             raise UsageError("this Turnlog has no PostgreSQL store yet", hint="Use sqlite:PATH or jsonl:PATH.")
-
-
-def _only_native(options: Mapping[str, str]) -> None:
-    for name, value in options.items():
-        if value not in ("native", "turnlog"):
-            raise UsageError(
-                f"{name}={value} is not supported by this Turnlog yet",
-                hint="Give a store of your own instead, for example store.url = sqlite:PATH.",
-            )

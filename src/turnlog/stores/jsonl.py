@@ -1,4 +1,6 @@
-"""The JSONL store: one readable file a session, `agents/{agent}/sessions/{id}.jsonl`; the files are the truth.
+"""The JSONL store: one readable file a session; the files are the truth.
+
+`layouts` says where they lie, ours or those of another tool; each file is gone on with in the dialect it is written in.
 
 Many processes may use one directory. An append takes the file's lock, drops what a crash tore off, writes once and
 syncs; it costs the same whatever the number of sessions or the length of this one. The index beside the files
@@ -9,49 +11,58 @@ import asyncio
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from ..codecs import native
 from ..core import keys, query as queries, search
 from ..core.admission import admit
 from ..core.entries import Entry, Opened
 from ..core.query import Hit, Page, Query
 from ..core.session import Session, describe, needs_whole_log
-from ..errors import NotFound, StoreError, UsageError
+from ..errors import Busy, NotFound, UsageError
 from . import Clock, Lease, Notice, Progress, leases
-from .files import disk_errors, listing, make_dir, replace_file, sync_dir, unavailable
+from .files import disk_errors, make_dir, sync_dir, unavailable
 from .jsonl_file import SessionFile
-from .jsonl_index import Kept, Shelf
+from .jsonl_finding import candidates, newest, search_file
+from .jsonl_index import Shelf
 from .jsonl_ledger import JsonlLedger
-from .memory import hits_in, page_of
+from .layouts import Place, place_at
+from .memory import page_of
+from .publishing import check_ours, mark
 from .stamping import check_expected, now_ms, stamp, window
 from .syncing import Syncer, aside
 from .watching import Watchers
 
 log = logging.getLogger("turnlog.stores.jsonl")
 
-MARKER = "turnlog.json"
-LAYOUT_VERSION = 1
 OPEN_FILES_MAX = 256
 """Transcripts kept open between appends; more are closed, the longest unused first."""
 INLINE_READ_BYTES = 256 * 1024
 """Larger reads leave the event loop."""
 PASS_EVERY = 64
+OWNER_LOOK_S = 0.1
+OWNER_TRIES = 100
+"""How often an append looks again while another program seems to be writing the file, before it says so."""
 FLUSH_AFTER_S = 0.5
 """How long index rows may wait after an append; the announcement in front of it never does."""
 
 
 class JsonlStore:
     def __init__(
-        self, root: Path, durability: str, clock: Clock | None, on_notice: Callable[[Notice], None] | None
+        self,
+        root: Path,
+        place: Place,
+        durability: str,
+        clock: Clock | None,
+        on_notice: Callable[[Notice], None] | None,
+        progress: Progress | None,
     ) -> None:
         self._root = root
+        self._place = place
+        self._progress = progress
         self._clock = clock or now_ms
         self._durable = durability == "full"
         self._syncer = Syncer()
@@ -59,15 +70,16 @@ class JsonlStore:
         self._shelves: dict[str, Shelf] = {}
         self._files: OrderedDict[str, SessionFile] = OrderedDict()
         self._turns: dict[str, asyncio.Lock] = {}
-        self._leases = leases.FileLeases(root / "leases")
+        self._leases = leases.FileLeases(place.own / "leases")
         self._watchers = Watchers()
         self._flush: asyncio.TimerHandle | None = None
         self._streak = 0
         self.ledger = JsonlLedger(
-            root / "ledger.jsonl",
+            place.own / "ledger.jsonl",
             clock=self._clock,
             syncer=self._syncer if self._durable else None,
             notice=self._notice,
+            make=partial(mark, place, durable=self._durable) if place.layout.foreign else None,
         )
 
     @classmethod
@@ -78,26 +90,31 @@ class JsonlStore:
         durability: str = "full",
         clock: Clock | None = None,
         on_notice: Callable[[Notice], None] | None = None,
+        layout: str | None = None,
+        dialect: str | None = None,
+        progress: Progress | None = None,
     ) -> "JsonlStore":
-        store = cls(Path(path).expanduser().absolute(), durability, clock, on_notice)
+        root = Path(path).expanduser().absolute()
         with disk_errors(f"the store {path} cannot be opened"):
+            place = await asyncio.to_thread(place_at, root, layout, dialect)
+            store = cls(root, place, durability, clock, on_notice, progress)
             await asyncio.to_thread(store._open)
         return store
 
     def _open(self) -> None:
         make_dir(self._root)
-        _check_ours(self._root, durable=self._durable)
+        check_ours(self._place, self._root, durable=self._durable)
         self.ledger.open()
-        make_dir(self._root / "agents")
+        if not self._place.layout.foreign:
+            make_dir(self._root / "agents")
         self._load_shelves()
 
     def _load_shelves(self) -> bool:
         """Those of agents that others added meanwhile included; whether there were any new ones."""
         before = len(self._shelves)
-        for entry in listing(self._root / "agents"):
-            new = entry.name not in self._shelves and keys.AGENT_ID.match(entry.name)
-            if new and entry.is_dir(follow_symlinks=False) and os.path.isdir(os.path.join(entry.path, "sessions")):
-                self._shelf(entry.name)
+        for name in self._place.shelves():
+            if name not in self._shelves:
+                self._shelf(name)
         return len(self._shelves) > before
 
     def _notice(self, notice: Notice) -> None:
@@ -105,22 +122,22 @@ class JsonlStore:
         if self._on_notice:
             self._on_notice(notice)
 
-    def _shelf(self, agent: str) -> Shelf:
-        if agent not in self._shelves:
-            folder = self._root / "agents" / keys.check_agent(agent) / "sessions"
-            make_dir(folder)
-            shelf = Shelf(folder, durable=self._durable, notice=self._notice)
+    def _shelf(self, name: str) -> Shelf:
+        if name not in self._shelves:
+            make_dir(self._place.folder(name))
+            shelf = Shelf(
+                self._place, name, durable=self._durable, notice=self._notice, progress=self._progress
+            )  # fmt: skip
             shelf.load()
-            self._shelves[agent] = shelf
-        return self._shelves[agent]
+            self._shelves[name] = shelf
+        return self._shelves[name]
 
     def _home(self, session_id: str) -> Shelf | None:
         """The shelf that has this session."""
         return self._holder(session_id) or (self._load_shelves() and self._holder(session_id)) or None
 
     def _holder(self, session_id: str) -> Shelf | None:
-        has = (s for s in self._shelves.values() if session_id in s.rows or s.path_of(session_id).exists())
-        return next(has, None)
+        return next((shelf for shelf in self._shelves.values() if shelf.holds(session_id)), None)
 
     def _file(self, session_id: str) -> SessionFile:
         """The open file of a session that exists, warm if it can be."""
@@ -134,7 +151,7 @@ class JsonlStore:
         shelf = self._home(session_id)
         if shelf is None:
             raise NotFound(f"there is no session {session_id}")
-        file = SessionFile.open(shelf.path_of(session_id), session_id, create=False)
+        file = SessionFile.open(shelf.files.home(session_id), create=False)
         if (kept := shelf.rows.get(session_id)) is not None:
             file.adopt(kept.row, kept.size, kept.ino)
         return self._keep(file)
@@ -199,8 +216,10 @@ class JsonlStore:
             if first.id != session_id:
                 raise UsageError(f"the session entry says {first.id}, not {session_id}") from None
         with disk_errors(f"session {session_id} cannot be created"):
-            shelf = self._shelf(first.agent)
-            return self._keep(SessionFile.open(shelf.path_of(session_id), session_id, create=True))
+            shelf = self._shelf(self._place.shelf_for(first))
+            opened = stamp([first], 0, self._clock())[0]
+            assert isinstance(opened, Opened)
+            return self._keep(SessionFile.open(shelf.files.new_home(opened), create=True))
 
     async def _append_locked(
         self, file: SessionFile, behind: int, bodies: Sequence[Entry], expect: int | None, leased: bool
@@ -211,7 +230,9 @@ class JsonlStore:
         check_expected(before, expect)
         admit(before, bodies, leased=leased)
         entries = stamp(bodies, file.last_seq, self._clock())
-        data = native.encode_append(entries)
+        if file.lines.foreign:
+            await self._prepare(file)
+        data = file.lines.encode(entries)
         row = self._row_after(file, bodies, entries)
         if file.torn:
             self._notice(
@@ -219,14 +240,13 @@ class JsonlStore:
                     what=f"{len(file.torn)} bytes of a torn append dropped", where=str(file.path), session_id=file.id
                 )
             )
-        shelf = self._shelves[file.agent]
+        shelf = self._shelves[file.shelf]
         shelf.announce(file.id)
         start = file.write(data)
         if self._durable:
             await self._make_durable(file, start, new=before is None)
         # Set, not added to: a reader may have looked at the file while it was being synced.
-        file.size = start + len(data)
-        file.row, file.last_seq = row, row.last_seq
+        file.row, file.extent = row, (start + len(data), row.last_seq)
         shelf.update(row, file.size, file.ino)
         self._flush_later()
         self._watchers.wake(file.id)
@@ -235,7 +255,19 @@ class JsonlStore:
     def _row_after(self, file: SessionFile, bodies: Sequence[Entry], entries: list[Entry]) -> Session:
         if not needs_whole_log(file.row, bodies):
             return describe(file.row, entries)
-        return describe(None, [*file.everything(), *entries])
+        return describe(None, chain(file.everything(), entries))
+
+    async def _prepare(self, file: SessionFile) -> None:
+        """Ids of a foreign file that must not be used again are read once, aside if there is much to read."""
+        if file.size > INLINE_READ_BYTES and not file.lines.ready:
+            await aside(file.lines.prepare)
+        tries = 0
+        while file.behind() > len(file.torn) or file.unsettled_s() > 0:
+            if (tries := tries + 1) > OWNER_TRIES:
+                raise Busy(f"another program is writing {file.path}", hint="Close it there, then try again.")
+            await asyncio.sleep(min(OWNER_LOOK_S, max(0.0, file.unsettled_s())))
+            await self._refresh(file)
+        file.check_unchanged()
 
     async def _make_durable(self, file: SessionFile, start: int, *, new: bool) -> None:
         done = self._syncer.request(file.fd)
@@ -307,14 +339,17 @@ class JsonlStore:
         queries.check(query)
         with disk_errors("sessions cannot be listed"):
             shelves = self._settled(query.agent)
-        if queries.is_plain(query) and len(shelves) == 1:
-            return _newest(query, shelves[0])
-        rows = [kept.row for shelf in shelves for kept in _candidates(query, shelf) if queries.matches(query, kept.row)]
+        one_agent = self._place.layout.arrangement == "agents" or query.agent is None
+        if queries.is_plain(query) and len(shelves) == 1 and one_agent:
+            return newest(query, shelves[0])
+        rows = [kept.row for shelf in shelves for kept in candidates(query, shelf) if queries.matches(query, kept.row)]
         return page_of(query, rows)
 
     def _settled(self, agent: str | None) -> list[Shelf]:
         self._load_shelves()
-        shelves = [self._shelves[agent]] if agent in self._shelves else [] if agent else list(self._shelves.values())
+        shelves = list(self._shelves.values())
+        if agent and self._place.layout.arrangement == "agents":
+            shelves = [self._shelves[agent]] if agent in self._shelves else []
         for shelf in shelves:
             shelf.settle()
         return shelves
@@ -332,7 +367,7 @@ class JsonlStore:
             ]
             rows.sort(key=lambda item: (item[1].last_at, item[1].id), reverse=True)
             for shelf, row in rows:
-                hits += await aside(partial(_search_file, shelf.path_of(row.id), row.id, terms))
+                hits += await aside(partial(search_file, shelf.files.home(row.id), terms))
                 if len(hits) >= scope.limit:
                     break
         return hits[: scope.limit]
@@ -354,7 +389,7 @@ class JsonlStore:
         self._watchers.wake(session_id)
 
     async def _unlink(self, file: SessionFile) -> None:
-        shelf = self._shelves[file.agent]
+        shelf = self._shelves[file.shelf]
         os.unlink(file.path)
         shelf.deleted(file.id)
         self._flush_later()
@@ -409,70 +444,3 @@ async def file_lock(file: SessionFile) -> None:
     while not file.try_lock():
         await asyncio.sleep(pause)
         pause = min(pause * 2, 0.02)
-
-
-def _candidates(query: Query, shelf: Shelf) -> Iterator[Kept]:
-    if query.key is not None:
-        return (shelf.rows[session_id] for session_id in shelf.at_key(query.key))
-    if query.ids:
-        return (shelf.rows[session_id] for session_id in query.ids if session_id in shelf.rows)
-    return iter(shelf.rows.values())
-
-
-def _newest(query: Query, shelf: Shelf) -> Page[Session]:
-    """Without a look at all rows: they are kept in order of activity, and counted."""
-    place = queries.place(query.cursor) if query.cursor is not None else None
-    found: list[Session] = []
-    for kept in reversed(shelf.rows.values()):
-        row = kept.row
-        if (query.status is None or row.status == query.status) and (place is None or (row.last_at, row.id) < place):
-            found.append(row)
-            if len(found) > query.limit:
-                break
-    items = found[: query.limit]
-    total = len(shelf.rows) if query.status is None else shelf.counts[query.status]
-    return Page(items, queries.cursor_after(items[-1]) if len(found) > query.limit else None, total)
-
-
-def _search_file(path: Path, session_id: str, terms: search.Terms) -> list[Hit]:
-    try:
-        file = SessionFile.open(path, session_id, create=False)
-    except (NotFound, StoreError):
-        return []
-    hits: list[Hit] = []
-    try:
-        for scan in file.scans(0, 0):
-            hits += hits_in(terms, session_id, scan.entries)
-    finally:
-        file.close()
-    return hits
-
-
-def _check_ours(root: Path, *, durable: bool) -> None:
-    """Refuses a directory of another kind, before anything is written into it."""
-    marker = root / MARKER
-    try:
-        made: Any = msgspec.json.decode(marker.read_bytes())
-        version = made["turnlog"]
-    except FileNotFoundError:
-        # A marker that another process is just writing, or died writing, is ours too.
-        names = {entry.name for entry in listing(root) if not entry.name.startswith(f".{MARKER}.")}
-        others = names - {"agents", "leases", "ledger.jsonl", "config.toml", "memory"}
-        if others and not (root / "agents").is_dir() and not (root / "config.toml").is_file():
-            raise UsageError(
-                f"{root} holds other things ({min(others)!r} for one) and is not a Turnlog store",
-                hint="Choose an empty or a new directory.",
-            ) from None
-        replace_file(
-            marker, msgspec.json.encode({"turnlog": LAYOUT_VERSION, "store": "jsonl"}) + b"\n", durable=durable
-        )
-        return
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{marker} is not readable: {error}", hint="Restore it, or remove it to have it made anew."
-        ) from error
-    if not isinstance(version, int) or version > LAYOUT_VERSION:
-        raise StoreError(
-            f"{root} was made by a newer Turnlog (layout {version}; this one knows {LAYOUT_VERSION})",
-            hint="Upgrade Turnlog. Nothing was changed.",
-        )

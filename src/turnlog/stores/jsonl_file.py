@@ -5,8 +5,10 @@ needs the file's lock, and begins by dropping what a crash tore off at the end.
 """
 
 import asyncio
+import errno
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,54 +16,63 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..codecs import native
+from ..codecs.dialects import HEAD_BYTES, NATIVE, Written, detect
 from ..core.entries import Entry, Opened
 from ..core.session import Session, describe, needs_whole_log
-from ..errors import Corrupt, NotFound
+from ..errors import Busy, Corrupt, NotFound
 from .files import lock, open_private, read_at, unavailable, unlock, write_all
+from .jsonl_lines import CHUNK, LINE_MAX_BYTES, PROBE, ForeignLines, NativeLines, Scan, newline_after
 
-CHUNK = 1 << 20
-PROBE = 4096
-LINEAR_BYTES = 32 * 1024
-"""Below this distance a binary search over bytes costs more than reading on."""
+SETTLED_S = 3.0
+"""A line without its end that is younger than this may still be being written by another program."""
 
 
-class Scan(Struct):
-    """What a stretch of a file holds."""
+class Home(Struct, frozen=True):
+    """What a place says of a session before its file is read."""
 
-    entries: list[Entry]
-    end: int
-    """Where its last whole append ends."""
-    last_seq: int
-    torn: bytes
-    """What follows: an append that is not whole."""
-    damage: list[tuple[int, int, str]]
-    """(place of the line, seq it stands at, what is wrong)."""
+    path: Path
+    shelf: str
+    opened: Opened
+    """Stands in for a header that is missing or damaged."""
+    written: Written = NATIVE
+    """How a new file is written; a file that exists is gone on with as it is."""
 
 
 class SessionFile:
-    def __init__(self, path: Path, session_id: str, fd: int) -> None:
-        self.path = path
-        self.agent = path.parent.parent.name
-        self.id = session_id
+    def __init__(self, home: Home, fd: int) -> None:
+        self.path = home.path
+        self.shelf = home.shelf
+        self.opened = home.opened
+        self.id = home.opened.id
         self.fd = fd
         self.ino = os.fstat(fd).st_ino
-        self.size = 0
+        self.extent = (0, 0)
         self.row: Session | None = None
-        self.last_seq = 0
         self.torn = b""
         self.refreshing = asyncio.Lock()
         self._users = 0
         self._closing = False
+        written = _dialect(fd) or home.written
+        self.lines = NativeLines() if written.dialect == "native" else ForeignLines(written, home.opened, self)
 
     @classmethod
-    def open(cls, path: Path, session_id: str, *, create: bool) -> "SessionFile":
+    def open(cls, home: Home, *, create: bool) -> "SessionFile":
+        name = home.opened.id
         try:
-            fd = open_private(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0))
+            fd = _open(home.path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0))
         except FileNotFoundError:
-            raise NotFound(f"there is no session {session_id}") from None
+            raise NotFound(f"there is no session {name}") from None
         except OSError as error:
-            raise unavailable(f"the transcript of {session_id} cannot be opened", error) from error
-        return cls(path, session_id, fd)
+            raise unavailable(f"the transcript of {name} cannot be opened", error) from error
+        return cls(home, fd)
+
+    @property
+    def size(self) -> int:
+        return self.extent[0]
+
+    @property
+    def last_seq(self) -> int:
+        return self.extent[1]
 
     def close(self) -> None:
         """At once, or when the last user is done: a thread must never read from a number that was given away."""
@@ -96,7 +107,7 @@ class SessionFile:
         """Takes the index's word for everything up to `size`, if it is about this very file."""
         whole = 0 < size <= os.fstat(self.fd).st_size and os.pread(self.fd, 1, size - 1) == b"\n"
         if ino == self.ino and whole:
-            self.row, self.size, self.last_seq = row, size, row.last_seq
+            self.row, self.extent = row, (size, row.last_seq)
 
     def behind(self) -> int:
         """Bytes not looked at yet; all of them if the file shrank; -1 if the session has been deleted."""
@@ -104,29 +115,40 @@ class SessionFile:
         if there.st_nlink == 0:
             return -1
         if there.st_size < self.size:
-            self.row, self.size, self.last_seq = None, 0, 0
+            self._start_anew()
         return there.st_size - self.size
 
-    def refresh(self) -> None:
-        """Brings the row up to date with what anybody appended."""
+    def _start_anew(self) -> None:
+        self.row, self.extent = None, (0, 0)
+        self.lines.forget()
+
+    def refresh(self, tell: Callable[[int], None] | None = None) -> None:
+        """Brings the row up to date with what anybody appended. `tell` hears of the bytes that were read."""
         if self.behind() <= 0:
             self.torn = b""
             return
+        if self.lines.foreign and self.size and os.pread(self.fd, 1, self.size - 1) != b"\n":
+            self._start_anew()  # what was a whole last line may have been gone on with
         whole_log = False
         for scan in self.scans(self.size, self.last_seq):
             if scan.entries:
                 whole_log = whole_log or needs_whole_log(self.row, scan.entries)
                 self.row = describe(self.row, self._with_header(scan.entries))
-            self.size, self.last_seq, self.torn = scan.end, scan.last_seq, scan.torn
+            if tell is not None:
+                tell(scan.end - self.size)
+            self.extent, self.torn = (scan.end, scan.last_seq), scan.torn
         if whole_log:
             self.row = describe(None, self.everything())
         if self.row and self.row.last_seq != self.last_seq:
             self.row = replace(self.row, last_seq=self.last_seq)
 
-    def everything(self) -> list[Entry]:
+    def everything(self) -> Iterator[Entry]:
         """All readable entries, for the rare questions that the row cannot answer."""
-        entries = [entry for scan in self.scans(0, 0, self.size) for entry in scan.entries]
-        return self._with_header(entries, first=True) if entries else []
+        first = True
+        for scan in self.scans(0, 0, self.size):
+            if scan.entries:
+                yield from self._with_header(scan.entries, first=True) if first else scan.entries
+                first = False
 
     def _with_header(self, entries: list[Entry], *, first: bool = False) -> list[Entry]:
         if self.row is not None and not first:
@@ -134,14 +156,20 @@ class SessionFile:
         opened = entries[0]
         native.check_version(opened, str(self.path))
         if not isinstance(opened, Opened):
-            return [self._stand_in(opened), *entries]
+            # The session must be listed, so that the rest of it can be read.
+            return [replace(self.opened, seq=1, ts=opened.ts), *entries]
         # A file that was renamed or copied by hand is found under its name, whatever its first line says.
         return entries if opened.id == self.id else [replace(opened, id=self.id), *entries[1:]]
 
-    def _stand_in(self, first: Entry) -> Entry:
-        """A header for a row whose own is damaged, so that the session is listed and the rest can be read."""
-        key = f"agent:{self.agent}:damaged:direct:{self.id}"
-        return Opened(seq=1, ts=first.ts, id=self.id, key=key, agent=self.agent, channel="damaged")
+    def unsettled_s(self) -> float:
+        """How long to wait before a torn end may be cut off: other programs take no lock of ours while they write."""
+        if not self.torn or self.lines.is_ours(self.torn):
+            return 0.0
+        return SETTLED_S - (time.time() - os.fstat(self.fd).st_mtime)
+
+    def check_unchanged(self) -> None:
+        if os.fstat(self.fd).st_size != self.size + len(self.torn):
+            raise Busy(f"another program is writing {self.path}", hint="Close it there, then try again.")
 
     def write(self, data: bytes) -> int:
         """Appends under the lock; where it begins. On failure the file is as it was."""
@@ -159,16 +187,22 @@ class SessionFile:
     def roll_back(self, start: int) -> None:
         """Cuts off what was written and never counted; a reader may have seen it meanwhile, so all is read anew."""
         os.ftruncate(self.fd, start)
-        self.row, self.size, self.last_seq = None, 0, 0
+        self._start_anew()
 
     def scans(self, start: int, last_seq: int, end: int | None = None) -> Iterator[Scan]:
         """From a line's beginning on, in bounded pieces. Without `end`, up to the last whole append there is."""
         stop = os.fstat(self.fd).st_size if end is None else end
+        scanner = self.lines.scanner(start, last_seq)
         rest = b""
         while (place := start + len(rest)) < stop:
+            if len(rest) > LINE_MAX_BYTES and self.lines.foreign:
+                scan, rest = self._skip_line(start, last_seq, stop), b""
+                yield scan
+                start, last_seq = scan.end, scan.last_seq
+                continue
             data = rest + read_at(self.fd, place, min(stop, place + max(CHUNK, len(rest))))
             final = start + len(data) >= stop or len(data) == len(rest)
-            scan = scan_lines(data, start, last_seq, whole_appends=end is None)
+            scan = scanner(data, start, last_seq, end is None, final)
             if not final:
                 scan.torn = b""
             if scan.end > start or final:
@@ -178,57 +212,19 @@ class SessionFile:
             rest = data[scan.end - start :]
             start, last_seq = scan.end, scan.last_seq
 
+    def _skip_line(self, start: int, last_seq: int, stop: int) -> Scan:
+        newline = newline_after(self.fd, start, stop)
+        end = stop if newline is None else newline + 1
+        return Scan([], end, last_seq + 1, b"", [(start, last_seq + 1, f"longer than {LINE_MAX_BYTES:,} bytes")])
+
     def seek(self, seq: int) -> int:
-        """Where the first entry with at least this seq begins, by bisection: lines are in order of seq."""
-        low, high = 0, self.size
-        if seq <= 1:
-            return 0
-        while high - low > LINEAR_BYTES:
-            middle = (low + high) // 2
-            place, found = self._line_after(middle, high)
-            if found is None or found >= seq:
-                high = middle
-            else:
-                low = place
-        return self._walk(low, seq)
-
-    def _line_after(self, place: int, end: int) -> tuple[int, int | None]:
-        """The first readable line that begins after `place`, and its seq."""
-        while place < end:
-            newline = self._newline(place, end)
-            if newline is None:
-                return end, None
-            place = newline + 1
-            found = native.seq_of(os.pread(self.fd, native.PEEK_BYTES, place)) if place < end else None
-            if found is not None:
-                return place, found
-        return end, None
-
-    def _newline(self, place: int, end: int) -> int | None:
-        step = PROBE
-        while place < end:
-            data = os.pread(self.fd, min(step, end - place), place)
-            at = data.find(b"\n")
-            if at >= 0:
-                return place + at
-            place += len(data)
-            step = min(step * 4, CHUNK)
-        return None
-
-    def _walk(self, place: int, seq: int) -> int:
-        while place < self.size:
-            found = native.seq_of(os.pread(self.fd, native.PEEK_BYTES, place))
-            if found is not None and found >= seq:
-                return place
-            newline = self._newline(place, self.size)
-            if newline is None:
-                return self.size
-            place = newline + 1
-        return self.size
+        return self.lines.seek(self, seq)
 
     def read(self, after: int, before: int | None, limit: int | None) -> list[Entry]:
         start = self.seek(after + 1)
         end = self.size if before is None else self.seek(before)
+        if not end and not after and before is not None and before > 1 and self.size:
+            return self.read(0, None, 1)  # a header that is not in the file is all there is before its first line
         found: list[Entry] = []
         last = after
         for scan in self.scans(start, after, end):
@@ -262,6 +258,8 @@ def _in_order(file: SessionFile, scan: Scan, last: int, limit: int | None) -> No
 
 
 def _corrupt(file: SessionFile, scan: Scan, last: int, following: int | None) -> NoReturn:
+    if following is None and scan.last_seq < file.last_seq:
+        following = scan.last_seq + 1  # this piece of the file ends in damage, but the file goes on
     for place, seq, what in scan.damage:
         if seq > last and (following is None or seq < following):
             line = file.line_number(place)
@@ -276,45 +274,15 @@ def _corrupt(file: SessionFile, scan: Scan, last: int, following: int | None) ->
     )
 
 
-def scan_lines(data: bytes, start: int, last_seq: int, *, whole_appends: bool) -> Scan:
-    """The whole lines in `data`, or only the whole appends; what follows them is torn, or not read yet."""
-    whole = data.rfind(b"\n") + 1
-    if whole_appends:
-        whole = _whole_appends(data, whole)
-    torn = data[whole:]
+def _dialect(fd: int) -> Written | None:
+    """Of nearly all files the first bytes say it."""
+    return detect(os.pread(fd, PROBE, 0)) or detect(os.pread(fd, HEAD_BYTES, 0))
+
+
+def _open(path: Path, flags: int) -> int:
     try:
-        entries = native.decode_lines(data[:whole] if torn else data)
-        if len(entries) != data.count(b"\n", 0, whole):  # an empty line is damage too
-            raise native.Undecodable
-        return Scan(entries, start + whole, entries[-1].seq if entries else last_seq, torn, [])
-    except native.Undecodable:
-        scan = _scan_each(data[:whole], start, last_seq)
-        scan.torn = torn
-        return scan
-
-
-def _whole_appends(data: bytes, end: int) -> int:
-    """Goes back over lines that announce a later seq than the file has."""
-    while end:
-        begin = data.rfind(b"\n", 0, end - 1) + 1
-        line = data[begin:end]
-        if native.until_of(line) is None:
-            return end
-        end = begin
-    return 0
-
-
-def _scan_each(data: bytes, start: int, last_seq: int) -> Scan:
-    entries: list[Entry] = []
-    damage: list[tuple[int, int, str]] = []
-    place = start
-    for line in data.split(b"\n")[:-1]:
-        try:
-            entry = native.decode(line)
-            entries.append(entry)
-            last_seq = entry.seq
-        except native.Undecodable as error:
-            last_seq += 1
-            damage.append((place, last_seq, f"not a readable entry ({error})"))
-        place += len(line) + 1
-    return Scan(entries, place, last_seq, b"", damage)
+        return open_private(path, flags)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS) or flags & os.O_CREAT:
+            raise
+        return open_private(path, os.O_RDONLY)  # good enough for reading; an append will say why not

@@ -24,22 +24,23 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ..core.keys import SESSION_ID
 from ..core.session import Session
 from ..errors import NotFound, StoreError, UsageError
 from . import Notice
-from .files import lock, open_private, read_at, replace_file, unlock, write_all
+from .files import lock, make_dir, open_private, read_at, replace_file, unlock, write_all
 from .jsonl_file import SessionFile
+from .jsonl_folder import Folder, Looked
+from .layouts import Place
+from .publishing import mark, publish_foreign, publish_own
 
-INDEX_NAME = "sessions.index.jsonl"
-PUBLISHED_NAME = "sessions.json"
 INDEX_VERSION = 1
 SPARE_LINES = 1_000
 """The log is rewritten when it has more than this, and twice as many lines as sessions."""
 REWRITE = 1 << 60
-PUBLISH_SMALL = 5_000
-PUBLISH_EVERY_S = 60
-"""Above so many sessions, the published copy is replaced at most this often."""
+FOREIGN_SMALL = 500
+"""Up to so many sessions another tool's index follows every flush; larger ones follow when the store is closed."""
+SMALL = 5_000
+"""Up to so many sessions the log may be rewritten whenever that is due, and not only when it is loaded."""
 
 
 class Line(Struct, omit_defaults=True, gc=False):
@@ -67,10 +68,31 @@ _WRITER = f"{os.getpid()}.{time.time_ns()}"
 
 
 class Shelf:
-    """All sessions of one agent."""
+    """All sessions of one folder; in most layouts, of one agent.
 
-    def __init__(self, folder: Path, *, durable: bool, notice: Callable[[Notice], None]) -> None:
-        self.folder = folder
+    In a directory of another tool the index is not there before the first append, and that tool announces nothing: so
+    every list compares the sizes of all files.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        name: str,
+        *,
+        durable: bool,
+        notice: Callable[[Notice], None],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.place = place
+        self.name = name
+        self.folder = place.folder(name)
+        self.files = Folder(place, name, notice)
+        self._path = place.index(name)
+        self._foreign = place.layout.foreign
+        self._progress = progress
+        self.wrote: set[str] = set()
+        """Sessions of another tool's directory that we appended to, and those we deleted."""
+        self.gone: set[str] = set()
         self.rows: dict[str, Kept] = {}
         self.counts: Counter[str] = Counter()
         self._durable = durable
@@ -87,30 +109,49 @@ class Shelf:
         self._trusted = False
         self._by_key: dict[str, set[str]] | None = None
 
-    def path_of(self, session_id: str) -> Path:
-        return self.folder / f"{session_id}.jsonl"
+    def holds(self, session_id: str) -> bool:
+        return session_id in self.rows or self.files.has(session_id)
 
     def load(self) -> None:
         """Opens the index; rebuilds whatever it does not know or cannot be trusted to know."""
         self._open()
+        if self._foreign:
+            self.files.listen()
         try:
             self._replay(whole=True)
         except (msgspec.DecodeError, UnicodeDecodeError, _Stale):
             self.rows, self.counts, self._theirs, self._by_key = {}, Counter(), {}, None
             self._trusted = False
         self._reconcile()
-        if self._lines > 2 * len(self.rows) + SPARE_LINES:
+        self._progress = None
+        if self._fd >= 0 and self._lines > 2 * len(self.rows) + SPARE_LINES:
             self.rewrite()
 
-    def _open(self) -> None:
+    def _open(self, *, create: bool = False) -> None:
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd = open_private(self.folder / INDEX_NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            self._fd = -1
         self._offset = 0
         self._lines = 0
+        if create or not self._foreign or self._path.exists():
+            self._fd = open_private(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+
+    def _make(self) -> None:
+        """The index of another tool's folder, at the first append."""
+        mark(self.place, durable=self._durable)
+        make_dir(self._path.parent)
+        self._open(create=True)
+        if os.fstat(self._fd).st_size == 0:
+            self.rewrite()
+        else:
+            self.load()
 
     def refresh(self) -> None:
         """What other processes said since the last look."""
+        if self._fd < 0:
+            if self._path.exists():
+                self.load()
+            return
         there = os.fstat(self._fd)
         if there.st_nlink == 0 or there.st_size < self._offset:
             self.load()
@@ -121,6 +162,8 @@ class Shelf:
                 self.rebuild()
 
     def _replay(self, *, whole: bool) -> None:
+        if self._fd < 0:
+            raise _Stale
         end = os.fstat(self._fd).st_size
         data = read_at(self._fd, self._offset, end)
         lines = _decoder.decode_lines(data[: data.rfind(b"\n") + 1])
@@ -180,14 +223,8 @@ class Shelf:
 
     def _reconcile(self) -> None:
         """Files the index does not know, rows without a file, sizes after a reboot, writers that are gone."""
-        names = set(os.listdir(self.folder))
-        known = {f"{session_id}.jsonl" for session_id in self.rows}
-        for name in known - names:
-            self.forget(name[:-6])
-        unknown = names - known - {f"{session_id}.jsonl" for session_id in self._theirs}
-        self.look_at(sorted(name[:-6] for name in unknown if is_transcript(self.folder, name)))
+        self._compare(sizes=not self._trusted or self._foreign)
         if not self._trusted:
-            self.look_at([session_id for session_id, kept in self.rows.items() if self._differs(session_id, kept)])
             self._lines = REWRITE
         gone = {writer for writers in self._theirs.values() for writer in writers if not _alive(writer)}
         left = [session_id for session_id, writers in self._theirs.items() if writers & gone]
@@ -197,23 +234,30 @@ class Shelf:
             self._theirs = {name: writers for name, writers in kept.items() if writers}
             self._lines = REWRITE
 
-    def _differs(self, session_id: str, kept: Kept) -> bool:
-        there = os.stat(self.path_of(session_id), follow_symlinks=False)
-        return there.st_size != kept.size or there.st_ino != kept.ino
+    def _compare(self, *, sizes: bool) -> None:
+        files = self.files.list()
+        for session_id in self.rows.keys() - files.keys():
+            self.forget(session_id)
+        self.look_at(sorted(files.keys() - self.rows.keys() - self._theirs.keys()))
+        if sizes:  # of those just looked at too: somebody may have written meanwhile
+            self.look_at([name for name, kept in self.rows.items() if name in files and _differs(files[name], kept)])
 
     def look_at(self, session_ids: Iterable[str]) -> None:
         """Folds these files from where the index knows them."""
-        for session_id in list(session_ids):
-            found = self._fold(session_id, self.rows.get(session_id))
+        wanted = list(session_ids)
+        told = Looked(self._progress, sum(map(self.files.size_of, wanted)) if self._progress else 0)
+        for session_id in wanted:
+            found = self._fold(session_id, self.rows.get(session_id), told)
             if found is not None:
                 self._put(found.row, found.size, found.ino)
-            elif not self.path_of(session_id).exists():
+            elif not self.files.path_of(session_id).exists():
                 self.forget(session_id)
 
-    def _fold(self, session_id: str, known: Kept | None) -> Kept | None:
-        path = self.path_of(session_id)
+    def _fold(self, session_id: str, known: Kept | None, told: Looked | None = None) -> Kept | None:
+        home = self.files.home(session_id)
+        path = home.path
         try:
-            file = SessionFile.open(path, session_id, create=False)
+            file = SessionFile.open(home, create=False)
         except NotFound:
             return None
         except (StoreError, UsageError) as error:
@@ -222,7 +266,7 @@ class Shelf:
         try:
             if known:
                 file.adopt(known.row, known.size, known.ino)
-            file.refresh()
+            file.refresh(told.add if told else None)
             return None if file.row is None else Kept(file.row, file.size, file.ino)
         except StoreError as error:
             self._notice(Notice(what=str(error), where=str(path), session_id=session_id))
@@ -233,6 +277,8 @@ class Shelf:
     def settle(self) -> None:
         """Before a list: read the log on, then look at the files that others have announced."""
         self.refresh()
+        if self._foreign:
+            self._compare(sizes=True)
         if self._theirs:
             self.look_at(self._theirs)
         if not self._sorted:
@@ -281,9 +327,15 @@ class Shelf:
     def update(self, row: Session, size: int, ino: int) -> None:
         self._put(row, size, ino)
         self._changed = True
+        if self._foreign:
+            self.wrote.add(row.id)
+            self.gone.discard(row.id)
 
     def deleted(self, session_id: str) -> None:
         self.forget(session_id)
+        if self._foreign:
+            self.gone.add(session_id)
+            self.wrote.discard(session_id)
         self._say(_encode(Line(deleted=session_id)) + b"\n", 1)
         self._erase = True
 
@@ -295,9 +347,11 @@ class Shelf:
             lines = [_encode(Line(row=k.row, size=k.size, ino=k.ino, by=self._writer)) for k in ours]
             self._say(b"\n".join([*lines, b""]), len(lines))
         self._ours.clear()  # only now: on a full disk they must be said again
-        small = len(self.rows) <= PUBLISH_SMALL  # a large one is rewritten when it is next loaded
+        small = len(self.rows) <= SMALL  # a large one is rewritten when it is next loaded
         if self._erase or (small and self._lines > 2 * len(self.rows) + SPARE_LINES):
             self.rewrite()
+        if self.wrote and len(self.rows) <= FOREIGN_SMALL:
+            self.publish()
         if self._erase:
             # Old rows hold the titles of deleted sessions, which are words of theirs: they go from both files.
             self._erase = False
@@ -305,6 +359,8 @@ class Shelf:
 
     def _say(self, data: bytes, lines: int) -> None:
         """Under a shared lock, so that a rewrite cannot pass us by."""
+        if self._fd < 0:
+            self._make()
         while True:
             lock(self._fd, shared=True)
             try:
@@ -319,6 +375,8 @@ class Shelf:
 
     def rewrite(self) -> None:
         """The log without its past. Announcements of others are kept: only their maker may take them back."""
+        if self._fd < 0:
+            return
         lock(self._fd)
         try:
             if not os.fstat(self._fd).st_nlink:
@@ -331,7 +389,7 @@ class Shelf:
             lines += [_encode(Line(row=k.row, size=k.size, ino=k.ino)) for k in self.rows.values()]
             theirs = {**self._theirs, **{name: {self._writer} for name in self._ours}}
             lines += [_encode(Line(dirty=name, by=by)) for name, writers in theirs.items() for by in sorted(writers)]
-            replace_file(self.folder / INDEX_NAME, b"\n".join([*lines, b""]), durable=self._durable)
+            replace_file(self._path, b"\n".join([*lines, b""]), durable=self._durable)
         finally:
             unlock(self._fd)
         self._open()
@@ -343,7 +401,7 @@ class Shelf:
 
     def scan(self) -> dict[str, Kept]:
         """Every transcript from its first line on. Touches nothing of ours: it may run in a thread."""
-        names = sorted(name[:-6] for name in os.listdir(self.folder) if is_transcript(self.folder, name))
+        names = sorted(self.files.list())
         found = ((name, self._fold(name, None)) for name in names)
         return {name: kept for name, kept in found if kept is not None}
 
@@ -354,22 +412,19 @@ class Shelf:
         for kept in {**found, **newer}.values():
             self._put(kept.row, kept.size, kept.ino)
         self._sort()
-        self._offset = os.fstat(self._fd).st_size
+        if self._fd >= 0:
+            self._offset = os.fstat(self._fd).st_size
         self._changed = True
         self.rewrite()
         return len(self.rows)
 
     def publish(self, *, always: bool = False) -> None:
-        """`sessions.json`, for people and other programs: a copy, never read back by us."""
-        path = self.folder / PUBLISHED_NAME
-        large = len(self.rows) > PUBLISH_SMALL and path.exists() and not always
-        if large and (not self._changed or time.time() - path.stat().st_mtime < PUBLISH_EVERY_S):
-            return
-        rows = {session_id: published(kept.row) for session_id, kept in sorted(self.rows.items())}
-        data = msgspec.json.encode({"sessions": rows})
-        if not path.exists() or path.read_bytes() != data:
-            replace_file(path, data, durable=False)
-        self._changed = False
+        """`sessions.json`, for people and other programs."""
+        rows = [(kept.row, self.files.path_of(session_id).name) for session_id, kept in sorted(self.rows.items())]
+        if self._foreign:
+            publish_foreign(self.place, self.name, rows, self.wrote, self.gone, self._notice)
+        elif publish_own(self.folder, rows, changed=self._changed, always=always):
+            self._changed = False
 
     def close(self) -> None:
         if self._fd < 0:
@@ -386,29 +441,12 @@ class _Stale(Exception):
     """Not an index we can use."""
 
 
-def published(row: Session) -> dict[str, object]:
-    """The fields of a row that are promised to others."""
-    return {
-        "id": row.id,
-        "agentId": row.agent,
-        "key": row.key,
-        "label": row.label,
-        "title": row.title,
-        "filePath": f"{row.id}.jsonl",
-        "messageCount": row.message_count,
-        "turnCount": row.turn_count,
-        "createdAt": row.created_at,
-        "lastAt": row.last_at,
-        "tokenEstimate": row.token_estimate,
-        "status": row.status,
-        "channel": row.channel,
-        "compactions": row.compactions,
-    }
-
-
-def is_transcript(folder: Path, name: str) -> bool:
-    named = name.endswith(".jsonl") and SESSION_ID.match(name[:-6]) is not None
-    return named and not os.path.islink(folder / name)
+def _differs(entry: os.DirEntry[str], kept: Kept) -> bool:
+    try:
+        there = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    return there.st_size != kept.size or there.st_ino != kept.ino
 
 
 def _alive(writer: str) -> bool:

@@ -32,8 +32,18 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 class JsonlLedger:
-    def __init__(self, path: Path, *, clock: Clock, syncer: Syncer | None, notice: Callable[[Notice], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        syncer: Syncer | None,
+        notice: Callable[[Notice], None],
+        make: Callable[[], None] | None = None,
+    ) -> None:
+        """`make`: called before the file is made at its first fact; without it, the file is made when it is opened."""
         self._path = path
+        self._make = make
         self._clock = clock
         self._syncer = syncer
         self._notice = notice
@@ -49,7 +59,9 @@ class JsonlLedger:
     def open(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd = open_private(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            self._fd = -1
+        if self._make is None or self._path.exists():
+            self._fd = open_private(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._reset()
 
     def close(self) -> None:
@@ -101,6 +113,15 @@ class JsonlLedger:
     async def _locked(self, change: Callable[[], tuple[T, Line | None]]) -> T:
         """Catch up, decide, write, sync: all under the file's lock."""
         async with self._turn:
+            if self._fd < 0:
+                self.open()
+            if self._fd < 0 and self._make is not None:
+                answer, line = change()
+                if line is None:
+                    return answer
+                with disk_errors("the ledger cannot be made"):
+                    self._make()
+                    self._fd = open_private(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             await self._take_lock()
             try:
                 with disk_errors("the ledger cannot be written"):

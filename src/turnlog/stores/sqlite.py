@@ -20,7 +20,7 @@ from ..core import keys, query as queries, search
 from ..core.admission import admit
 from ..core.entries import Assistant, Compaction, Entry, Opened, Selected, ToolResult, User
 from ..core.query import Hit, Page, Query
-from ..core.session import Session, describe, mark_of, needs_whole_log
+from ..core.session import Session, describe, marks_of, needs_whole_log
 from ..errors import NotFound, StoreError, UsageError
 from . import Clock, Lease, Progress, leases, sqlite_statements as statements
 from .files import disk_errors, lock, make_dir, open_private
@@ -139,7 +139,7 @@ class SqliteStore:
         for entry in entries:
             if isinstance(entry, Selected):
                 db.run("INSERT OR REPLACE INTO session_index VALUES (?, ?, ?)", (row.key, row.id, row.last_at))
-        if any(mark_of(entry) for entry in entries):
+        if marks_of(entries):
             statements.save_state(db, row)
         return entries
 

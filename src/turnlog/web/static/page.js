@@ -162,8 +162,15 @@ class Chat {
       this.notice(this.text("tReconnecting"));
       if (this.source?.readyState !== EventSource.CLOSED) return;
       this.source = null;
-      setTimeout(() => this.follow(), BACKOFF_MS[Math.min(this.losses++, BACKOFF_MS.length - 1)]);
+      setTimeout(() => this.comeBack(), BACKOFF_MS[Math.min(this.losses++, BACKOFF_MS.length - 1)]);
     };
+  }
+
+  // A stream that was refused is not tried for ever: a session that is gone, or a sign-in that ended, has a page.
+  async comeBack() {
+    const answer = await fetch(`/api/agents/${this.agent}/chat/status?sessionId=${this.session}`).catch(() => null);
+    if (answer && [401, 403, 404].includes(answer.status)) location.reload();
+    else this.follow();
   }
 
   hear(event) {
@@ -190,6 +197,10 @@ class Chat {
 
   begin() {
     for (const old of this.live.querySelectorAll(".msg.assistant")) old.remove();
+    this.forget();
+  }
+
+  forget() {
     this.article = this.words = this.thoughts = null;
     this.cards = new Map();
   }
@@ -247,19 +258,18 @@ class Chat {
     card.querySelector(".out").textContent = result.text.slice(0, 8000);
   }
 
-  // A turn is over: the server's rendering takes the place of the stream. Another turn may follow at once.
+  // A turn is over: the server's rendering takes the place of the stream. Another turn may follow at once, and
+  // somebody may write while the rendering is on its way: only what was heard until now gives way to it.
   async end(again, trouble = "") {
     this.source?.close();
     this.source = null;
+    const heard = [...this.live.children];
+    this.forget();
     const parts = ["log", "chat-head"];
     if (!document.querySelector("#sessions input[type=search]").value) parts.push("session-list");
-    const shown = await refresh(`/chat/${this.agent}/${this.session}`, ...parts);
-    if (shown) {
-      this.live.replaceChildren();
-      this.begin();
-    }
+    if (await refresh(`/chat/${this.agent}/${this.session}`, ...parts)) heard.forEach((old) => old.remove());
     document.title = `${document.querySelector("#chat-head h1")?.textContent ?? ""} · Turnlog`;
-    this.notice(trouble, Boolean(trouble));
+    if (trouble || !this.source) this.notice(trouble, Boolean(trouble));
     if (again && !this.source) this.follow();
     else if (!this.source) this.busy(false);
     this.toEnd(false);
