@@ -3,6 +3,8 @@
 from turnlog import open_store
 from turnlog.testing import StoreContract
 
+from . import postgres
+
 
 class TestMemory(StoreContract):
     durable = False
@@ -29,3 +31,18 @@ class TestSqlite(StoreContract):
 class TestSqliteOs(StoreContract):
     def open(self, place, **options):
         return open_store(f"sqlite:{place}/memory/sessions.db", durability="os", **options)
+
+
+class TestPostgres(StoreContract):
+    def open(self, place, **options):
+        return open_store(postgres.url_of(place), **options)
+
+
+class TestPostgres16(StoreContract):
+    def open(self, place, **options):
+        return open_store(postgres.url_of(place, version=16), **options)
+
+
+class TestPostgresOs(StoreContract):
+    def open(self, place, **options):
+        return open_store(postgres.url_of(place, listen="off", pool=2), durability="os", **options)
