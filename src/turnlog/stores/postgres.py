@@ -99,8 +99,7 @@ class PostgresStore:
     async def search(self, words: str, *, scope: Query | None = None) -> list[Hit]:
         scope = queries.check(scope or Query())
         terms = search.terms(words)
-        while await indexing.index_some(self._db):
-            pass
+        await indexing.catch_up(self._db)
         return await statements.search_in(self._db, terms, scope)
 
     def _index_later(self) -> None:

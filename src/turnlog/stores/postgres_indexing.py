@@ -10,50 +10,67 @@ from typing import Any
 import msgspec
 
 from ..codecs import native
-from ..core import search
 from ..core.session import describe
 from . import Progress
 from .postgres_pool import Database
 from .postgres_statements import columns, entries_of, lexemes_of
 
 SESSIONS_AT_ONCE = 50
-ENTRIES_AT_ONCE = 500
+ENTRIES_AT_ONCE = 200
 """Of one session in one go."""
+BEHIND_MAX = 1 << 31
+
+_BEHIND = """
+SELECT session_id, last_seq FROM turnlog.sessions WHERE searched_to < last_seq ORDER BY session_id LIMIT %s
+"""
+_NEXT = """
+SELECT s.session_id, s.session_no, s.searched_to, s.last_seq, m.seq, m.meta_json FROM turnlog.sessions s
+LEFT JOIN LATERAL (
+    SELECT seq, meta_json FROM turnlog.session_messages
+    WHERE session_id = s.session_id AND seq > s.searched_to ORDER BY seq LIMIT %s
+) m ON true
+WHERE s.session_id = ANY(%s) AND s.searched_to < s.last_seq ORDER BY s.session_id, m.seq
+"""
 
 
 async def index_some(db: Database) -> bool:
     """Makes the next messages searchable; whether there may be more."""
-    behind = await db.all(
-        "SELECT session_id, session_no, searched_to FROM turnlog.sessions WHERE searched_to < last_seq"
-        " ORDER BY session_id LIMIT %s",
-        (SESSIONS_AT_ONCE,),
-    )
-    for session_id, no, done in behind:
-        await _index_session(db, session_id, no, done)
+    behind = await db.all(_BEHIND, (SESSIONS_AT_ONCE,))
+    await _advance(db, [name for name, _ in behind])
     return bool(behind)
 
 
-async def _index_session(db: Database, session_id: str, no: int, done: int) -> None:
-    lines = await db.all(
-        "SELECT seq, meta_json FROM turnlog.session_messages WHERE session_id = %s AND seq > %s ORDER BY seq LIMIT %s",
-        (session_id, done, ENTRIES_AT_ONCE),
-    )
-    found: list[tuple[int, list[str] | None]] = []
-    for seq, line in lines:
-        try:
-            entry = native.decode(line.encode())
-        except native.Undecodable:
-            continue
-        if search.searchable(entry) and (words := lexemes_of(entry)) != []:
-            found.append((seq, words))
-    reached = lines[-1][0] if lines else done
-    if reached == done:
-        # Rows are missing: damage, which reading reports. Searching goes on after it.
-        reached = await db.one("SELECT last_seq FROM turnlog.sessions WHERE session_id = %s", (session_id,)) or done
-    await db.one(
-        "SELECT turnlog.searchable_1(%s, %s, %s, %s, %s::bigint[], %s::jsonb)",
-        (session_id, no, done, reached, [seq for seq, _ in found], msgspec.json.encode([w for _, w in found]).decode()),
-    )
+async def catch_up(db: Database) -> None:
+    """All that is there now is searchable afterwards. What comes meanwhile is not waited for: it might never end."""
+    behind = dict(await db.all(_BEHIND, (BEHIND_MAX,)))
+    while behind:
+        names = list(behind)[:SESSIONS_AT_ONCE]
+        marks = await _advance(db, names)
+        for name in names:
+            if marks.get(name, behind[name]) >= behind[name]:
+                del behind[name]
+
+
+async def _advance(db: Database, names: list[str]) -> dict[str, int]:
+    """Where each of those that are behind was before. Not where it is now: another server may have been faster."""
+    groups: dict[str, dict[str, Any]] = {}
+    for name, no, done, last, seq, line in await db.all(_NEXT, (ENTRIES_AT_ONCE, names)):
+        group = groups.setdefault(name, {"id": name, "no": no, "done": done, "words": []})
+        # Without entries where there should be some: damage, which reading reports. Searching goes on after it.
+        group["reached"] = last if seq is None else seq
+        if line is not None and (words := _words(line)) != []:
+            group["words"].append((seq, words))
+    if groups:
+        told = msgspec.json.encode(list(groups.values())).decode()
+        await db.all("SELECT turnlog.searchable_1(%s::jsonb)", (told,))
+    return {name: group["done"] for name, group in groups.items()}
+
+
+def _words(line: str) -> list[str] | None:
+    try:
+        return lexemes_of(native.decode(line.encode()))
+    except native.Undecodable:
+        return []
 
 
 async def reindex(db: Database, forget: Callable[[str], None], progress: Progress | None) -> int:
@@ -65,8 +82,7 @@ async def reindex(db: Database, forget: Callable[[str], None], progress: Progres
         forget(name)
         if progress:
             progress(n, len(names))
-    while await index_some(db):
-        pass
+    await catch_up(db)
     return len(names)
 
 

@@ -231,17 +231,17 @@ class Writer:
         if not groups:
             return []
         lines: list[str] = []
-        roles: list[str | None] = []
+        roles: list[str] = []
         times: list[str] = []
         told: list[dict[str, Any]] = []
         for group in groups:
             told.append(group.told(len(lines)))
             lines += group.lines
-            roles += [role_of(entry, self._summary_role) for entry in group.entries]
+            roles += [role_of(entry, self._summary_role) or "" for entry in group.entries]
             times += [entry.ts for entry in group.entries]
         try:
             answers = await self._db.all(
-                "SELECT * FROM turnlog.append_1(%s::jsonb, %s::text[], %s::text[], %s::text[], %s)",
+                "SELECT * FROM turnlog.append_1(%s::jsonb, %b::text[], %b::text[], %b::text[], %s)",
                 (msgspec.json.encode(told).decode(), lines, roles, times, self._durable),
                 changes=True,
                 call_s=CALL_S + size / BYTES_PER_S,

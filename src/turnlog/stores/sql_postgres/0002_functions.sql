@@ -81,7 +81,7 @@ BEGIN
             selected_n = g.selected_n, unfinished = g.unfinished, updated_at = g.updated_at, meta_json = g.row
             WHERE s.session_id = g.id;
         INSERT INTO turnlog.session_messages (session_id, seq, role, created_at, token, meta_json)
-            SELECT g.id, g.last + e.n, e.role, e.time, g.token, e.line
+            SELECT g.id, g.last + e.n, nullif(e.role, ''), e.time, g.token, e.line
             FROM unnest(lines[g.start + 1 : g.start + g.count], roles[g.start + 1 : g.start + g.count],
                         times[g.start + 1 : g.start + g.count]) WITH ORDINALITY AS e (line, role, time, n);
         IF g.haystack IS NOT NULL THEN
@@ -154,25 +154,26 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Makes the next messages of one session searchable, unless somebody else has meanwhile.
-CREATE FUNCTION turnlog.searchable_1(
-    in_id text, in_no bigint, done bigint, reached bigint, seqs bigint[], words jsonb)
-RETURNS boolean LANGUAGE plpgsql AS $$
+-- Makes the next messages of some sessions searchable, each unless somebody else has meanwhile. A group has id, no,
+-- done and reached (the mark before and after), and words: [[seq, [lexeme, …] or null], …].
+CREATE FUNCTION turnlog.searchable_1(groups jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    g record;
 BEGIN
-    PERFORM set_config('lock_timeout', '10s', true);
-    PERFORM set_config('synchronous_commit', 'off', true);
-    UPDATE turnlog.sessions SET searched_to = reached
-        WHERE session_id = in_id AND session_no = in_no AND searched_to = done;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    INSERT INTO turnlog.session_search (session_id, seq, id, words)
-        SELECT in_id, m.seq, m.id, CASE WHEN jsonb_typeof(e.words) = 'array'
-            THEN array_to_tsvector(ARRAY(SELECT jsonb_array_elements_text(e.words))) END
-        FROM ROWS FROM (unnest(seqs), jsonb_array_elements(words)) AS e (seq, words)
-        JOIN turnlog.session_messages m ON m.session_id = in_id AND m.seq = e.seq
-        ON CONFLICT DO NOTHING;
-    RETURN true;
+    PERFORM turnlog.begin_1(false);
+    FOR g IN SELECT * FROM jsonb_to_recordset(groups)
+        AS x (id text, no bigint, done bigint, reached bigint, words jsonb)
+    LOOP
+        UPDATE turnlog.sessions s SET searched_to = g.reached
+            WHERE s.session_id = g.id AND s.session_no = g.no AND s.searched_to = g.done;
+        CONTINUE WHEN NOT FOUND;
+        INSERT INTO turnlog.session_search (session_id, seq, id, words)
+            SELECT g.id, m.seq, m.id, CASE WHEN jsonb_typeof(e.item -> 1) = 'array'
+                THEN array_to_tsvector(ARRAY(SELECT jsonb_array_elements_text(e.item -> 1))) END
+            FROM jsonb_array_elements(g.words) AS e (item)
+            JOIN turnlog.session_messages m ON m.session_id = g.id AND m.seq = (e.item ->> 0)::bigint
+            ON CONFLICT DO NOTHING;
+    END LOOP;
 END $$;
 
 -- m.content of a row of session_messages, for people and other programs.
