@@ -98,8 +98,12 @@ class Server:
         return name
 
 
-@lru_cache(maxsize=2)
 def server(version=18):
+    return _server(version)
+
+
+@lru_cache(maxsize=2)
+def _server(version):
     return Server(version)
 
 
@@ -128,6 +132,7 @@ class Proxy:
         self.silent = False
         self.cut_answers_after = None
         self._pairs = set()
+        self._tasks = set()
         self.connections = 0
 
     async def __aenter__(self):
@@ -137,8 +142,9 @@ class Proxy:
 
     async def __aexit__(self, *_):
         self._listener.close()
-        self.cut()
-        await self._listener.wait_closed()
+        while self._tasks:
+            self.cut()
+            await asyncio.wait(set(self._tasks), timeout=0.1)
 
     def cut(self):
         """Drops every connection now."""
@@ -147,6 +153,9 @@ class Proxy:
 
     async def _serve(self, reader, writer):
         self.connections += 1
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
         except OSError:
