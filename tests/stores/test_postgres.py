@@ -71,16 +71,55 @@ async def words(url, name="s1"):
         return [e.content for e in entries if hasattr(e, "content")]
 
 
-def test_a_stopped_holder_is_overtaken_and_cannot_write_when_it_goes_on(tmp_path):
+@pytest.mark.parametrize("over", [False, True], ids=["during the other turn", "after it"])
+def test_a_stopped_holder_is_overtaken_and_cannot_write_when_it_goes_on(tmp_path, over):
     url = postgres.url_of(tmp_path, lease_s=1)
     asyncio.run(create(url))
     holder = holder_of(url)
     holder.send_signal(signal.SIGSTOP)
-    assert asyncio.run(take_over(url, "second")) < 3
-    holder.send_signal(signal.SIGCONT)
-    told, _ = holder.communicate("go\n", timeout=30)
-    assert told == "Conflict False\n" * 2
-    assert asyncio.run(words(url)) == ["first", "second"]
+
+    def resume():
+        holder.send_signal(signal.SIGCONT)
+        told, _ = holder.communicate("go\n", timeout=30)
+        assert told == "Conflict False\n" * 2
+
+    async def other_turn():
+        start = time.monotonic()
+        async with open_store(url) as store, store.lease("s1") as lease:
+            assert time.monotonic() - start < 3
+            await store.append("s1", [said("second")], lease=lease)
+            if not over:
+                await asyncio.to_thread(resume)
+            await store.append("s1", [said("third")], lease=lease)
+
+    asyncio.run(other_turn())
+    if over:
+        resume()
+    assert asyncio.run(words(url)) == ["first", "second", "third"]
+
+
+def test_the_database_fences_a_holder_that_does_not_know_yet(tmp_path):
+    here, name = postgres.server(), postgres.server().database(tmp_path)
+
+    async def run(url):
+        async with open_store(url) as one, open_store(url) as two, one.lease("s1") as old:
+            here.sql("UPDATE turnlog.leases SET expires_at = now()", name)
+            async with two.lease("s1") as new:
+                assert old.live
+                assert new.epoch > old.epoch
+                together = await asyncio.gather(
+                    one.append("s1", [said("late")], lease=old),
+                    one.append("s1", [entry(type="title", title="needs no lease")]),
+                    two.append("s1", [said("mine")], lease=new),
+                    return_exceptions=True,
+                )
+                assert [type(answer) for answer in together] == [turnlog.Conflict, list, list]
+                assert not old.live
+            assert [getattr(e, "content", "") for e in await one.read("s1")].count("mine") == 1
+
+    url = postgres.url_of(tmp_path)
+    asyncio.run(create(url))
+    asyncio.run(run(url))
 
 
 def test_a_killed_holder_is_overtaken_within_ten_seconds(tmp_path):
@@ -260,8 +299,8 @@ def test_a_connection_without_answers_is_given_up_and_its_lease_with_it(tmp_path
 
 @pytest.fixture(scope="module")
 def own_server():
-    """One that may be stopped without disturbing other tests."""
-    here = postgres.Server(lock_timeout="0")
+    """One that may be stopped without disturbing other tests, and that acknowledges too early unless told not to."""
+    here = postgres.Server(synchronous_commit="off")
     yield here
     here.remove()
 
@@ -287,6 +326,37 @@ def test_a_database_that_crashes_and_comes_back_loses_and_doubles_nothing(tmp_pa
     assert not errors, errors[0]
     assert len(acknowledged) == 8 * 300
     asyncio.run(check_all(url, names, acknowledged))
+
+
+def test_an_append_is_on_disk_also_where_the_server_would_not_wait_for_it(tmp_path, own_server):
+    here = own_server
+    url = here.url(here.database(tmp_path))
+
+    async def run(n):
+        async with open_store(url) as store:
+            await store.append("s1", [entry(type="title", title=f"t{n}")], expect=n)
+            assert await store.ledger.put_if_absent("a", f"k{n}", n) is None
+            await asyncio.to_thread(here.stop, "immediate")
+        here.start()
+
+    asyncio.run(create(url))
+    for n in range(1, 4):
+        asyncio.run(run(n))
+    assert here.sql("SELECT count(*) FROM turnlog.session_messages", here.database(tmp_path)) == [(4,)]
+    assert here.sql("SELECT count(*) FROM turnlog.ledger", here.database(tmp_path)) == [(3,)]
+
+
+def test_a_long_wait_for_connections_costs_no_lease(tmp_path):
+    here, name = postgres.server(), postgres.server().database(tmp_path)
+
+    async def run(url):
+        async with open_store(url) as store, store.lease("s1") as lease:
+            busy = [store._db.all("SELECT pg_sleep(1.5)") for _ in range(2)]
+            await asyncio.gather(*busy)
+            assert here.sql("SELECT expires_at > now() FROM turnlog.leases", name) == [(True,)]
+            assert lease.live
+
+    asyncio.run(run(postgres.url_of(tmp_path, pool=1, lease_s=0.8)))
 
 
 def test_a_database_that_is_gone_is_said_so_and_the_store_goes_on_when_it_is_back(tmp_path, own_server, monkeypatch):

@@ -66,6 +66,8 @@ def _ours(error: psycopg.Error) -> TurnlogError:
     match error:
         case psycopg.OperationalError() if "password authentication failed" in told or "no password" in told:
             return UsageError(f"the database refuses this login ({told})", hint=_LOGIN)
+        case psycopg.OperationalError() if "invalid" in told and " value" in told:
+            return UsageError(f"an option in the store's URL is wrong ({told})", hint="Correct the store's URL.")
         case psycopg.OperationalError() if "does not exist" in told:
             return UsageError(f"there is no such database or user ({told})", hint=_BY_STATE["3D"][2])
         case psycopg.OperationalError() | psycopg.InterfaceError():

@@ -103,10 +103,14 @@ class PostgresLeases:
         return lease
 
     async def _beat(self) -> None:
+        pause_s = self._beat_s
         while self._held:
-            await asyncio.sleep(self._beat_s)
-            with suppress(StoreError):  # the next beat tries again; if all fail, the lease ends, as it should
+            await asyncio.sleep(pause_s)
+            try:
                 await self._renew(list(self._held.values()))
+                pause_s = self._beat_s
+            except StoreError:  # tried again soon; if all fail, the lease ends, as it should
+                pause_s = self._beat_s / BEATS
 
     async def _renew(self, held: list[PostgresLease]) -> None:
         kept = await self._db.all(
@@ -114,6 +118,7 @@ class PostgresLeases:
             " FROM unnest(%s::text[], %s::bigint[]) AS h (id, epoch)"
             " WHERE l.session_id = h.id AND l.epoch = h.epoch RETURNING l.epoch",
             (self._lasting, [lease.session_id for lease in held], [lease.epoch for lease in held]),
+            urgent=True,
             call_s=self._beat_s * 2,
             patience_s=0,
         )

@@ -36,10 +36,11 @@ T = TypeVar("T")
 class Call:
     """One statement. `sent`: it may have reached the database."""
 
-    def __init__(self, sql: bytes, values: Sequence[Any], limit_s: float) -> None:
+    def __init__(self, sql: bytes, values: Sequence[Any], limit_s: float, room: asyncio.Semaphore) -> None:
         self.sql = sql
         self.values = values
         self.limit_s = limit_s
+        self.room = room
         self.sent = False
 
 
@@ -49,6 +50,7 @@ class Database:
         self.schema = schema
         self._idle: list[Connection] = []
         self._room = asyncio.Semaphore(size)
+        self._lane = asyncio.Semaphore(1)
         self._calls: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -58,14 +60,16 @@ class Database:
         values: Sequence[Any] = (),
         *,
         changes: bool = False,
+        urgent: bool = False,
         call_s: float = CALL_S,
         patience_s: float = PATIENCE_S,
     ) -> list[Row]:
         """The rows. A caller who is cancelled leaves at once; the statement runs to its end all the same.
 
-        `changes`: so that an error can say whether it is known that nothing was changed.
+        `changes`: so that an error can say whether it is known that nothing was changed. `urgent`: does not wait
+        until others have done with their connections.
         """
-        call = Call(qualified(sql, self.schema), values, call_s)
+        call = Call(qualified(sql, self.schema), values, call_s, self._lane if urgent else self._room)
         return await asyncio.shield(self.spawn(self._persist(call, changes, patience_s)))
 
     async def one(self, sql: str, values: Sequence[Any] = (), *, changes: bool = False) -> Any:
@@ -115,7 +119,7 @@ class Database:
     async def _say(self, call: "Call") -> list[Row]:
         if self._closed:
             raise StoreUnavailable("the store is closed", hint="Open it again.")
-        async with self._room:
+        async with call.room:
             connection = self._idle.pop() if self._idle else await connect(self.conninfo)
             alarm = asyncio.get_running_loop().call_later(call.limit_s, _hang_up, connection)
             try:

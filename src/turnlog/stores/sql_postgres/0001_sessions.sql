@@ -97,22 +97,3 @@ CREATE TABLE turnlog.leases (
     holder     text NOT NULL,
     expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
-
--- Derived, for people and other programs: the names are those of the SQLite store's tables.
-CREATE VIEW turnlog.session_index AS
-    SELECT DISTINCT ON (session_key) session_key, session_id AS active_session_id, updated_at
-    FROM turnlog.sessions WHERE selected_n > 0
-    ORDER BY session_key, selected_n DESC, updated_at DESC;
-
-CREATE VIEW turnlog.session_state AS
-    SELECT s.session_id, 'compaction_after_message_id' AS key, (
-        SELECT max(m.id)::text FROM turnlog.session_messages m
-        WHERE m.session_id = s.session_id AND m.seq < s.boundary AND m.role IS NOT NULL
-            AND m.meta_json NOT LIKE '{"type":"compaction"%'
-    ) AS value_json
-    FROM turnlog.sessions s WHERE s.compaction_seq > 0
-    UNION ALL
-    SELECT m.session_id, 'compaction_summary', (m.meta_json::json -> 'summary')::text
-    FROM turnlog.sessions s
-    JOIN turnlog.session_messages m ON m.session_id = s.session_id AND m.seq = s.compaction_seq
-    WHERE s.compaction_seq > 0;

@@ -176,22 +176,6 @@ BEGIN
     END LOOP;
 END $$;
 
--- m.content of a row of session_messages, for people and other programs.
-CREATE FUNCTION turnlog.content(m turnlog.session_messages) RETURNS text STABLE LANGUAGE plpgsql AS $$
-DECLARE
-    entry json := m.meta_json::json;
-BEGIN
-    IF entry ->> 'type' = 'compaction' THEN
-        RETURN CASE m.role WHEN 'assistant' THEN E'[Session Compaction Summary]\n' ELSE '' END || (entry ->> 'summary');
-    ELSIF json_typeof(entry -> 'content') = 'array' AND json_array_length(entry -> 'content') = 1 THEN
-        RETURN coalesce(entry #>> '{content,0,text}', entry ->> 'content');
-    END IF;
-    RETURN entry ->> 'content';
-EXCEPTION WHEN untranslatable_character THEN
-    -- A NUL or half a character, which PostgreSQL's text cannot hold.
-    RETURN (entry -> 'content')::text;
-END $$;
-
 -- Puts a row made anew from the whole log in place, if the log still ends there; searching begins anew as well.
 CREATE FUNCTION turnlog.refold_1(told jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -226,3 +210,44 @@ BEGIN
         ON CONFLICT (session_id) DO UPDATE SET haystack = excluded.haystack, grams = excluded.grams;
     RETURN true;
 END $$;
+
+-- What follows is for people and other programs; the store itself does not use it.
+
+-- An entry as json, without the NULs that PostgreSQL's text cannot hold.
+CREATE FUNCTION turnlog.entry(line text) RETURNS json IMMUTABLE LANGUAGE sql AS $$
+    SELECT regexp_replace(line, '(?<!\\)((\\\\)*)\\u0000', '\1', 'g')::json
+$$;
+
+-- The words of a row: SELECT m.*, turnlog.content(m) FROM turnlog.session_messages m
+CREATE FUNCTION turnlog.content(m turnlog.session_messages) RETURNS text STABLE LANGUAGE plpgsql AS $$
+DECLARE
+    entry json := turnlog.entry(m.meta_json);
+BEGIN
+    IF entry ->> 'type' = 'compaction' THEN
+        RETURN CASE m.role WHEN 'assistant' THEN E'[Session Compaction Summary]\n' ELSE '' END || (entry ->> 'summary');
+    ELSIF json_typeof(entry -> 'content') = 'array' AND json_array_length(entry -> 'content') = 1 THEN
+        RETURN coalesce(entry #>> '{content,0,text}', entry ->> 'content');
+    END IF;
+    RETURN entry ->> 'content';
+EXCEPTION WHEN OTHERS THEN
+    -- Half a character, or a damaged line: as it is.
+    RETURN m.meta_json;
+END $$;
+
+CREATE VIEW turnlog.session_index AS
+    SELECT DISTINCT ON (session_key) session_key, session_id AS active_session_id, updated_at
+    FROM turnlog.sessions WHERE selected_n > 0
+    ORDER BY session_key, selected_n DESC, updated_at DESC;
+
+CREATE VIEW turnlog.session_state AS
+    SELECT s.session_id, 'compaction_after_message_id' AS key, (
+        SELECT max(m.id)::text FROM turnlog.session_messages m
+        WHERE m.session_id = s.session_id AND m.seq < s.boundary AND m.role IS NOT NULL
+            AND m.meta_json NOT LIKE '{"type":"compaction"%'
+    ) AS value_json
+    FROM turnlog.sessions s WHERE s.compaction_seq > 0
+    UNION ALL
+    SELECT m.session_id, 'compaction_summary', (turnlog.entry(m.meta_json) -> 'summary')::text
+    FROM turnlog.sessions s
+    JOIN turnlog.session_messages m ON m.session_id = s.session_id AND m.seq = s.compaction_seq
+    WHERE s.compaction_seq > 0;
