@@ -15,6 +15,7 @@ import turnlog
 from turnlog import open_store
 from turnlog.core import history
 from turnlog.stores import postgres_writer
+from turnlog.stores.postgres_pool import Database
 from turnlog.testing import answered, check_messages, entry, opened, raises, said
 
 from . import postgres
@@ -362,8 +363,7 @@ def test_a_long_wait_for_connections_costs_no_lease(tmp_path):
 def test_a_database_that_is_gone_is_said_so_and_the_store_goes_on_when_it_is_back(tmp_path, own_server, monkeypatch):
     here = own_server
     url = here.url(here.database(tmp_path), lease_s=1)
-    monkeypatch.setattr("turnlog.stores.postgres_pool.PATIENCE_S", 0.2)
-    monkeypatch.setitem(turnlog.stores.postgres_pool.Database.all.__kwdefaults__, "patience_s", 0.2)
+    monkeypatch.setitem(Database.all.__kwdefaults__, "patience_s", 0.2)
 
     async def run():
         async with open_store(url) as store:

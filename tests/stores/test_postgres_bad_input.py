@@ -14,6 +14,7 @@ import turnlog
 from turnlog import Query, open_store
 from turnlog.stores import postgres_schema
 from turnlog.stores.postgres_errors import mapped
+from turnlog.stores.postgres_pool import Database
 from turnlog.testing import answered, entry, opened, raises, said
 
 from . import postgres
@@ -226,6 +227,25 @@ def test_a_full_disk_refuses_clearly_and_the_session_goes_on_when_there_is_space
             here.stop()
     finally:
         here.remove()
+
+
+def test_a_read_only_server_is_said_so_and_left_for_a_writable_one(tmp_path, monkeypatch):
+    here = postgres.server()
+    name = here.database(tmp_path)
+    monkeypatch.setitem(Database.all.__kwdefaults__, "patience_s", 0.2)
+
+    async def run():
+        async with open_store(here.url(name)) as store:
+            await store.append("s1", [opened("s1")])
+        here.sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        async with open_store(here.url(name)) as store:
+            error = await raises(turnlog.StoreUnavailable, store.append("s1", [entry(type="title", title="x")]))
+            assert "read-only" in str(error)
+            assert "not known" not in str(error)
+            here.sql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+            await store.append("s1", [entry(type="title", title="x")], expect=1)
+
+    asyncio.run(run())
 
 
 def test_damage_is_named_and_the_rest_is_readable(tmp_path):

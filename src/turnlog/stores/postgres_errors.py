@@ -4,6 +4,7 @@ import psycopg
 
 from ..errors import Corrupt, StoreError, StoreUnavailable, TurnlogError, UsageError
 
+READ_ONLY = "25006"
 RETRIED = ("40001", "40P01")
 """Serialisation failure and deadlock: the server has rolled back and says to try again."""
 
@@ -14,7 +15,7 @@ _LOGIN = "Check user and password in the store's URL, and pg_hba.conf on the ser
 _BY_STATE: dict[str, tuple[type[TurnlogError], str, str]] = {
     "08": (StoreUnavailable, "the connection to the database failed", _LATER),
     "22": (UsageError, "the database cannot store this value", "Check the call for characters PostgreSQL refuses."),
-    "25006": (StoreUnavailable, "the database is read-only", "Use the URL of the primary, or wait for the failover."),
+    READ_ONLY: (StoreUnavailable, "the database is read-only", "Use the URL of the primary, or wait for the failover."),
     "28": (UsageError, "the database refuses this login", _LOGIN),
     "3D": (UsageError, "there is no such database", "Create it, or correct its name in the store's URL."),
     "40": (StoreUnavailable, "the database gave up this change for another one", "Try again."),
@@ -37,14 +38,17 @@ _BY_STATE: dict[str, tuple[type[TurnlogError], str, str]] = {
 """SQLSTATE, or its class, to (ours, what it means, what to do). The longer one wins."""
 
 
-def lost(error: BaseException) -> bool:
-    """Whether the connection is gone, so that a new one may do better."""
-    if isinstance(error, psycopg.InterfaceError):
-        return True
-    state = getattr(error, "sqlstate", None)
+def unanswered(error: psycopg.Error) -> bool:
+    """Whether the connection went away under the call: what became of it is not known."""
+    state = error.sqlstate
     if state is None:
-        return isinstance(error, psycopg.OperationalError)
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return state[:2] == "08" or state in ("57P01", "57P02", "57P03", "57P05")
+
+
+def lost(error: psycopg.Error) -> bool:
+    """Whether another connection may do better. One to a server that became read-only leads to the wrong one."""
+    return unanswered(error) or error.sqlstate == READ_ONLY
 
 
 def mapped(error: BaseException) -> BaseException:

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ..errors import StoreUnavailable
-from .postgres_errors import RETRIED, lost, mapped
+from .postgres_errors import RETRIED, lost, mapped, unanswered
 
 CALL_S = 30.0
 """Without an answer for so long, the connection is taken for dead."""
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 
 class Call:
-    """One statement. `sent`: it may have reached the database."""
+    """One statement. `open_ended`: it was sent at least once, and no answer came."""
 
     def __init__(self, sql: bytes, values: Sequence[Any], limit_s: float, room: asyncio.Semaphore) -> None:
         self.sql = sql
         self.values = values
         self.limit_s = limit_s
         self.room = room
-        self.sent = False
+        self.open_ended = False
 
 
 class Database:
@@ -102,7 +102,7 @@ class Database:
                 until = now + patience_s if until is None else until
                 again = error.sqlstate in RETRIED and deadlocks < DEADLOCKS_MAX
                 if not again and not (lost(error) and now < until):
-                    raise self._told(error, unknown=changes and call.sent and lost(error)) from error
+                    raise self._told(error, unknown=changes and call.open_ended) from error
                 deadlocks += again
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX_S)
@@ -123,20 +123,23 @@ class Database:
             connection = self._idle.pop() if self._idle else await connect(self.conninfo)
             alarm = asyncio.get_running_loop().call_later(call.limit_s, _hang_up, connection)
             try:
-                call.sent = True
                 cursor = await connection.execute(call.sql, call.values)
                 rows = await cursor.fetchall() if cursor.description else []
-            except BaseException as error:
-                await self._drop(connection, error)
+            except psycopg.Error as error:
+                call.open_ended |= unanswered(error)
+                await self._drop(connection, broken=lost(error))
+                raise
+            except BaseException:
+                await self._drop(connection, broken=True)
                 raise
             finally:
                 alarm.cancel()
             self._idle.append(connection)
             return rows
 
-    async def _drop(self, connection: Connection, error: BaseException) -> None:
+    async def _drop(self, connection: Connection, *, broken: bool) -> None:
         """Refusals leave a connection as good as it was. If it broke, those that lay idle most likely did too."""
-        if isinstance(error, psycopg.Error) and not lost(error) and not connection.broken:
+        if not broken and not connection.broken:
             self._idle.append(connection)
             return
         stale, self._idle = [connection, *self._idle], []
