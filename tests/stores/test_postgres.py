@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import turnlog
@@ -121,6 +122,29 @@ def test_the_database_fences_a_holder_that_does_not_know_yet(tmp_path):
     url = postgres.url_of(tmp_path)
     asyncio.run(create(url))
     asyncio.run(run(url))
+
+
+def test_whoever_takes_over_waits_for_an_append_under_way_but_a_heartbeat_does_not(tmp_path):
+    here, name = postgres.server(), postgres.server().database(tmp_path)
+    url = postgres.url_of(tmp_path, lease_s=0.8)
+
+    async def run():
+        async with open_store(url) as one, open_store(url) as two, one.lease("s1"):
+            with psycopg.connect(here.url(name)) as append:
+                append.execute("SELECT FROM turnlog.leases FOR KEY SHARE")
+                await asyncio.sleep(1.5)
+                assert here.sql("SELECT expires_at > now() FROM turnlog.leases", name) == [(True,)]
+            await one._leases.close()  # no more heartbeats
+            with psycopg.connect(here.url(name)) as append:
+                append.execute("SELECT FROM turnlog.leases FOR KEY SHARE")
+                taking = asyncio.create_task(enter(two))
+                await asyncio.sleep(2)
+                assert not taking.done()
+            async with asyncio.timeout(2):
+                await taking
+
+    asyncio.run(create(url))
+    asyncio.run(run())
 
 
 def test_a_killed_holder_is_overtaken_within_ten_seconds(tmp_path):

@@ -27,10 +27,11 @@ RELEASE_PATIENCE_S = 1.0
 
 
 class PostgresLease:
-    def __init__(self, session_id: str, epoch: int, token: int) -> None:
+    def __init__(self, session_id: str, epoch: int, token: int, holder: str) -> None:
         self.session_id = session_id
         self.epoch = epoch
         self.token = token
+        self.holder = holder
         self.live = True
 
 
@@ -70,11 +71,12 @@ class PostgresLeases:
             async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
                 await queue.acquire()
         except TimeoutError:
-            raise _busy(session_id, me()) from None
+            mine = next((lease.holder for lease in self._held.values() if lease.session_id == session_id), me())
+            raise _busy(session_id, mine) from None
 
     async def _acquire(self, session_id: str, deadline: float | None) -> PostgresLease:
-        pause, token = POLL_FIRST_S, new_token()
-        epoch, holder = await self._ask(session_id, token)
+        pause, token, myself = POLL_FIRST_S, new_token(), me()
+        epoch, holder = await self._ask(session_id, token, myself)
         while epoch is None:
             left = POLL_MAX_S if deadline is None else deadline - time.monotonic()
             if left <= 0:
@@ -82,12 +84,12 @@ class PostgresLeases:
             with self._bell.heard(session_id) as event:
                 await _pause(event, min(pause, left))
             pause = min(pause * 2, POLL_MAX_S)
-            epoch, holder = await self._ask(session_id, token)
-        return self._hold(PostgresLease(session_id, epoch, token))
+            epoch, holder = await self._ask(session_id, token, myself)
+        return self._hold(PostgresLease(session_id, epoch, token, myself))
 
-    async def _ask(self, session_id: str, token: int) -> tuple[int | None, str | None]:
+    async def _ask(self, session_id: str, token: int, myself: str) -> tuple[int | None, str | None]:
         asking = self._db.spawn(
-            self._db.one("SELECT * FROM turnlog.lease_1(%s, %s, %s, %s)", (session_id, token, me(), self._lasting))
+            self._db.one("SELECT * FROM turnlog.lease_1(%s, %s, %s, %s)", (session_id, token, myself, self._lasting))
         )
         try:
             return await asyncio.shield(asking)

@@ -65,7 +65,8 @@ BEGIN
         END IF;
         IF g.epoch IS NOT NULL THEN
             -- Locked until the commit: whoever takes the lease over waits for it, and then reads what was written.
-            PERFORM FROM turnlog.leases l WHERE l.session_id = g.id AND l.epoch = g.epoch FOR SHARE;
+            -- KEY SHARE does not stand in the way of heartbeats, which renew many leases at once.
+            PERFORM FROM turnlog.leases l WHERE l.session_id = g.id AND l.epoch = g.epoch FOR KEY SHARE;
             IF NOT FOUND THEN
                 IF g.last = 0 THEN
                     DELETE FROM turnlog.sessions s WHERE s.session_id = g.id AND s.last_seq = 0;
@@ -139,14 +140,18 @@ END $$;
 -- The epoch, or NULL and who has it. Judged by this server's clock alone.
 CREATE FUNCTION turnlog.lease_1(wanted text, in_token bigint, in_holder text, lasting interval)
 RETURNS TABLE (got bigint, told_holder text) LANGUAGE plpgsql AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
 BEGIN
     PERFORM set_config('lock_timeout', '10s', true);
+    -- Waits for appends under way, which an update alone would not.
+    PERFORM FROM turnlog.leases l WHERE l.session_id = wanted AND l.expires_at <= moment FOR UPDATE;
     INSERT INTO turnlog.leases AS l (session_id, epoch, token, holder, expires_at)
         VALUES (wanted, nextval('turnlog.lease_epochs'), in_token, in_holder, clock_timestamp() + lasting)
         ON CONFLICT (session_id) DO UPDATE
             SET epoch = excluded.epoch, token = excluded.token, holder = excluded.holder,
                 expires_at = clock_timestamp() + lasting
-            WHERE l.expires_at <= clock_timestamp() OR l.token = in_token
+            WHERE l.expires_at <= moment OR l.token = in_token
         RETURNING l.epoch INTO got;
     IF got IS NULL THEN
         SELECT l.holder INTO told_holder FROM turnlog.leases l WHERE l.session_id = wanted;
