@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -52,7 +53,17 @@ class Server:
         if done.returncode:
             pytest.skip(f"PostgreSQL does not start here: {done.stderr.strip()[-300:]}")
         self.start()
+        self._watch = self._watchdog()
         atexit.register(self.remove)
+
+    def _watchdog(self):
+        """Stops the server also if this process is killed: then the pipe ends."""
+        script = f"cat; '{self._bin}/pg_ctl' -D '{self.data}' -m immediate stop; rm -rf '{self.root}'"
+        return subprocess.Popen(
+            ["sh", "-c", script],
+            user=USER, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
 
     @property
     def data(self):
@@ -73,6 +84,9 @@ class Server:
         return self._run("pg_ctl", "-D", self.data, "-m", mode, "-w", "stop")
 
     def remove(self):
+        atexit.unregister(self.remove)
+        os.killpg(self._watch.pid, signal.SIGKILL)
+        self._watch.communicate()
         self.stop()
         shutil.rmtree(self.root, ignore_errors=True)
 
