@@ -41,6 +41,7 @@ class Call:
         self.values = values
         self.limit_s = limit_s
         self.room = room
+        self.begun = False
         self.open_ended = False
 
 
@@ -64,13 +65,19 @@ class Database:
         call_s: float = CALL_S,
         patience_s: float = PATIENCE_S,
     ) -> list[Row]:
-        """The rows. A caller who is cancelled leaves at once; the statement runs to its end all the same.
+        """The rows. A caller who is cancelled leaves at once; a statement that was begun runs to its end.
 
         `changes`: so that an error can say whether it is known that nothing was changed. `urgent`: does not wait
         until others have done with their connections.
         """
         call = Call(qualified(sql, self.schema), values, call_s, self._lane if urgent else self._room)
-        return await asyncio.shield(self.spawn(self._persist(call, changes, patience_s)))
+        task = self.spawn(self._persist(call, changes, patience_s))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not call.begun:  # or those who left would keep those who stayed waiting
+                task.cancel()
+            raise
 
     async def one(self, sql: str, values: Sequence[Any] = (), *, changes: bool = False) -> Any:
         """The only value, or the only row, or None."""
@@ -120,6 +127,7 @@ class Database:
         if self._closed:
             raise StoreUnavailable("the store is closed", hint="Open it again.")
         async with call.room:
+            call.begun = True
             connection = self._idle.pop() if self._idle else await connect(self.conninfo)
             alarm = asyncio.get_running_loop().call_later(call.limit_s, _hang_up, connection)
             try:
