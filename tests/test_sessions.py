@@ -13,7 +13,14 @@ from turnlog.core.compaction import Keep
 from turnlog.core.principals import Principal
 from turnlog.testing import FixedClock, answered, check_messages, entry, raises, said
 
-URLS = {"memory": "memory:", "jsonl": "jsonl:{}/store", "sqlite": "sqlite:{}/sessions.db"}
+from .stores import postgres
+
+URLS = {
+    "memory": "memory:",
+    "jsonl": "jsonl:{}/store",
+    "sqlite": "sqlite:{}/sessions.db",
+    "postgresql": postgres.Urls(),
+}
 KEY = "agent:main:cli:direct:user"
 
 

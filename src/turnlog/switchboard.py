@@ -40,6 +40,8 @@ LOOK_S = 0.1
 """Between looks whether turns that a crash cut short are over, and whether last letters have gone."""
 FAREWELL_S = 3.0
 """For last letters, when the server closes."""
+NAME_S = 1.0
+"""For asking a platform who somebody is: the message waits for it, and the platform for the message."""
 SLOW = ("compact",)
 """Commands that call a model: the platform is not kept waiting for them."""
 
@@ -95,7 +97,9 @@ class Switchboard:
         """What cannot be sent in time is sent by the next process."""
         for key, awaited in await self.outbox.expected():
             await self._settle(key, awaited, stopped_by_us=True)
-        while self._is_started and any(not x.attempts for _, x in await self.outbox.list(ended=False)):
+        while self._is_started:
+            if all(letter.attempts for _, letter in await self.outbox.list(ended=False)):
+                return
             await asyncio.sleep(LOOK_S)
 
     def find(self, kind: str, account: str | None) -> Booth:
@@ -115,6 +119,8 @@ class Switchboard:
         """Durable when it returns. Only a store that fails is an error: the platform brings the message again."""
         try:
             place = keys.resolve(arrival.inbound, agent=booth.agent, dm_scope=booth.dm_scope)
+            if place.kind == "group" and not arrival.sender_name:
+                arrival = await _named(booth, arrival)
             channel_id = channel_of(chat_of(booth, arrival))
             async with self._chats.setdefault(channel_id, asyncio.Lock()):
                 await self._take(Visit(booth, arrival, place, channel_id))
@@ -298,6 +304,14 @@ class Visit:
         return _letter(self.awaited, text)
 
 
+async def _named(booth: Booth, arrival: Arrival) -> Arrival:
+    try:
+        async with asyncio.timeout(NAME_S):
+            return await booth.channel.complete(arrival)
+    except (Unsent, TimeoutError):
+        return arrival  # the sender's id tells people apart as well
+
+
 def _letter(awaited: Awaited, text: str) -> Letter:
     return Letter(
         kind=awaited.kind,
@@ -375,4 +389,3 @@ def spoken(told: Sequence[Event]) -> str:
 
 def _name(booth: Booth) -> str:
     return f"{booth.kind}.{booth.account}" if booth.account else booth.kind
-

@@ -9,7 +9,7 @@ import pytest
 
 import turnlog
 from turnlog.convlog import Filter, Record, channel_of, file_name, open_convlog
-from turnlog.core import keys
+from turnlog.core import keys, masking
 from turnlog.errors import UsageError
 
 from .running import CHAT, SESSIONS, running, talk, wait_until
@@ -125,10 +125,14 @@ def test_a_torn_line_costs_that_line_only(tmp_path):
 def test_secrets_are_masked_and_odd_text_is_kept_safely(store, tmp_path):
     async def go():
         async with open_convlog(STORES[store].format(tmp_path)) as log:
-            for text in ("key sk-abcdefghijklmnopqrstuvwx ok", "\ud800 lone", "nul \x00 here", "<img src=x onerror=1>"):
-                await log.write("main", "web-a", record(1, "web-a", content=text))
-            said = [item.content for item in (await log.messages("main", "web-a")).items]
-            assert said == ["key [masked] ok", "? lone", "nul \x00 here", "<img src=x onerror=1>"]
+            secret = "tl_0123456789ab_" + "s3cret" * 6
+            for text in (f"key {secret} ok", "\ud800 lone", "nul \x00 here", "<img src=x onerror=1>"):
+                await log.write("main", "web-a", record(1, "web-a", content=text, sender=secret))
+            page = await log.messages("main", "web-a")
+            said = [item.content for item in page.items]
+            assert said[1:] == ["? lone", "nul \x00 here", "<img src=x onerror=1>"]
+            assert masking.mask(secret) in said[0]
+            assert "s3cret" not in repr(page)
 
     asyncio.run(go())
 

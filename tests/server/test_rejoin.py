@@ -13,7 +13,7 @@ from turnlog.errors import UsageError
 from turnlog.live import Live
 from turnlog.server import sse
 
-from .running import CHAT, SESSIONS, kinds, rejoin, running, talk, text_of, wait_until
+from .running import CHAT, SESSIONS, kinds, rejoin, running, talk, text_of, turnlog, wait_until
 
 
 def begin(client, message="go", **fields):
@@ -205,6 +205,57 @@ def test_a_turn_is_followed_in_batches_by_any_number_of_listeners():
 
 async def _collect(live):
     return b"".join([chunk async for chunk in sse.follow(live)])
+
+
+def test_a_place_that_never_was_is_as_good_as_none(tmp_path):
+    with running(tmp_path, script=[]) as server, server.client() as client:
+        sid = talk(client)[-1][1]["sessionId"]
+        for after in ("0-0", "1-1", "2-9", "99-1", "999999999999-1", f"3-{sse.ENDED}"):
+            assert kinds(rejoin(client, sid, after=after)) == ["idle"], after
+        assert kinds(rejoin(client, sid, after="3-999999")) == ["snapshot", "text_delta", "done"]
+        assert client.get(f"{CHAT}/stream", params={"sessionId": sid, "after": "x"}).status_code == 400
+
+
+def test_an_error_in_mid_stream_is_told_as_one():
+    async def broken():
+        yield b"data: 1\n\n"
+        raise UsageError("gone wrong")
+
+    async def go():
+        sent, seen = [], []
+
+        async def send(message):
+            sent.append(message)
+
+        async def receive():
+            await asyncio.sleep(60)
+
+        async def may_listen():
+            return True
+
+        stream = sse.EventStream(broken(), streams=set(), may_listen=may_listen, on_error=seen.append)
+        await stream({"type": "http"}, receive, send)
+        assert b"gone wrong" in sent[-2]["body"]
+        assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+        assert len(seen) == 1
+
+    asyncio.run(go())
+
+
+def test_a_revoked_token_ends_its_streams(tmp_path):
+    with running(tmp_path, script=[{"deltas": ["x "] * 200, "delay_ms": 100}]) as server:
+        token = server.make_token("ann", "--scope", "chat")
+        with server.client(token) as client, connect_sse(client, "POST", CHAT, json={"message": "go"}) as source:
+            told = source.iter_sse()
+            next(told)
+            turnlog(["token", "revoke", token.split("_")[1], "--home", str(tmp_path)])
+            begun = time.monotonic()
+            rest = [event.json()["type"] for event in told]
+            assert "done" not in rest
+            assert time.monotonic() - begun < 5
+        with server.client() as client:
+            sid = client.get(SESSIONS).json()["sessions"][0]["id"]
+            client.post(f"{CHAT}/stop", json={"sessionId": sid})
 
 
 @pytest.mark.parametrize("bad", ["", "x", "1", "1-", "-1", "1-2-3", "1-x", "¹-1", "9" * 30 + "-" + "9" * 30])

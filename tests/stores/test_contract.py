@@ -1,7 +1,12 @@
 """Every store passes the shipped contract, unchanged."""
 
+import pytest
+
 from turnlog import open_store
 from turnlog.testing import StoreContract
+
+from . import postgres
+from .pooler import Pooler
 
 
 class TestMemory(StoreContract):
@@ -29,3 +34,36 @@ class TestSqlite(StoreContract):
 class TestSqliteOs(StoreContract):
     def open(self, place, **options):
         return open_store(f"sqlite:{place}/memory/sessions.db", durability="os", **options)
+
+
+class TestPostgres(StoreContract):
+    def open(self, place, **options):
+        return open_store(postgres.url_of(place), **options)
+
+
+class TestPostgres16(StoreContract):
+    def open(self, place, **options):
+        return open_store(postgres.url_of(place, version=16), **options)
+
+
+class TestPostgresOs(StoreContract):
+    def open(self, place, **options):
+        return open_store(postgres.url_of(place, listen="off", pool=2), durability="os", **options)
+
+
+@pytest.fixture(scope="class")
+def pooler(request):
+    here = postgres.server()
+    with Pooler(here.root / f".s.PGSQL.{here.port}") as running:
+        request.cls.port = running.port
+        yield
+        assert running.transactions
+
+
+@pytest.mark.usefixtures("pooler")
+class TestPostgresBehindAPooler(StoreContract):
+    """In transaction mode: no two statements need to run on the same connection."""
+
+    def open(self, place, **options):
+        here = postgres.server()
+        return open_store(here.url(here.database(place), tcp=True, port=self.port, listen="off"), **options)

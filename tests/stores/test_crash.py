@@ -12,6 +12,8 @@ import pytest
 import turnlog
 from turnlog.testing import opened, raises
 
+from . import postgres
+
 ROOT = Path(__file__).parents[2]
 CRASHES = int(os.environ.get("CRASHES", "200"))
 URLS = {
@@ -19,7 +21,9 @@ URLS = {
     "v3": "jsonl:{}/store?dialect=v3",
     "claw0": "jsonl:{}/store?layout=claw0",
     "sqlite": "sqlite:{}/sessions.db",
+    "postgresql": postgres.Urls(lease_s=0.3),
 }
+"""A short lease, because each crash leaves one that has to expire; tests/stores/test_postgres.py has the real one."""
 
 
 def python(*args, **options):

@@ -6,6 +6,7 @@ session and no store, and retries nothing: what is kept, answered and sent again
 """
 
 import hmac
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -107,6 +108,10 @@ class Channel(Protocol):
         """Denied unless the signature fits; UsageError if the body makes no sense."""
         ...
 
+    async def complete(self, arrival: Arrival) -> Arrival:
+        """With the sender's name, where the platform must be asked for it."""
+        ...
+
     async def listen(self, take: Take) -> None:
         """For platforms that are asked, or connected to: runs until cancelled. Others return at once."""
         ...
@@ -155,6 +160,14 @@ def table(value: Any) -> dict[str, Any]:
 def text(value: Any) -> str:
     """An id or a text as a string; "" where there is none."""
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+def without_mention(words: str, mark: re.Pattern[str]) -> str:
+    """What is said to a bot often begins with its name; what is said begins after it."""
+    words = words.strip()
+    while found := mark.match(words):
+        words = words[found.end() :].lstrip()
+    return words
 
 
 def as_json(value: Any, status: int = 200) -> Answer:

@@ -68,9 +68,7 @@ def _accounts(given: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str
                 yield kind, name, cast("dict[str, Any]", values)
 
 
-def _open(
-    kind: str, account: str | None, values: Mapping[str, Any], agents: Collection[str], transport: Any
-) -> Booth:
+def _open(kind: str, account: str | None, values: Mapping[str, Any], agents: Collection[str], transport: Any) -> Booth:
     section = f"channels.{kind}" + (f".{account}" if account else "")
     module = import_module(f"turnlog.channels.{kind}")
     shape = getattr(module, f"{KINDS[kind]}Settings")

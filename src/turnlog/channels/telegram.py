@@ -53,6 +53,9 @@ class Telegram:
         arrival = self.parse(parsed(hook.body))
         return Reception(arrivals=(arrival,) if arrival else ())
 
+    async def complete(self, arrival: Arrival) -> Arrival:
+        return arrival
+
     async def listen(self, take: Take) -> None:
         await self._ask_name()
         if self._settings.mode == "poll":

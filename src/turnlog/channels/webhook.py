@@ -58,7 +58,7 @@ class Webhook:
         transport: Any = None,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
-        self._key = key_of(settings.secret)
+        self._keys = keys_of(settings.secret)
         self._account = account
         self._clock_s = clock_s
         self._caller = Caller(settings.reply_url, transport=transport)
@@ -66,9 +66,9 @@ class Webhook:
     def receive(self, hook: Hook) -> Reception:
         delivery = hook.headers.get("webhook-id", "")
         stamp = hook.headers.get("webhook-timestamp", "")
-        expected = sign(self._key, delivery, stamp, hook.body)
+        expected = [sign(key, delivery, stamp, hook.body) for key in self._keys]
         given = hook.headers.get("webhook-signature", "").split()
-        if not delivery or not any(same(one, expected) for one in given):
+        if not delivery or not any(same(one, own) for one in given for own in expected):
             raise wrong_signature()
         check_age(hook, stamp)
         if len(delivery) > ID_MAX_CHARS:
@@ -100,6 +100,9 @@ class Webhook:
             language=posted.language,
         )
 
+    async def complete(self, arrival: Arrival) -> Arrival:
+        return arrival
+
     async def listen(self, take: Take) -> None:
         return
 
@@ -113,7 +116,7 @@ class Webhook:
             "content-type": "application/json",
             "webhook-id": outgoing.token,
             "webhook-timestamp": stamp,
-            "webhook-signature": sign(self._key, outgoing.token, stamp, body),
+            "webhook-signature": " ".join(sign(key, outgoing.token, stamp, body) for key in self._keys),
         }
         await self._caller.call("", content=body, headers=headers)
         return outgoing.token
@@ -125,14 +128,16 @@ class Webhook:
         await self._caller.close()
 
 
-def key_of(secret: str) -> bytes:
-    """`whsec_` and base64, as the standard has it; any other text is the key itself."""
-    if not secret.startswith(PREFIX):
-        return secret.encode()
+def keys_of(secret: str) -> tuple[bytes, ...]:
+    """`whsec_` and base64, as the standard has it. Without `whsec_` libraries differ: the text itself, or base64."""
+    coded = secret.removeprefix(PREFIX)
     try:
-        return base64.b64decode(secret.removeprefix(PREFIX), validate=True)
-    except binascii.Error as error:
+        decoded = base64.b64decode(coded + "=" * (-len(coded) % 4), validate=True)
+    except (binascii.Error, ValueError) as error:
+        if coded == secret:
+            return (secret.encode(),)
         raise UsageError("[channels.webhook] secret is not base64", hint="Copy it whole, with whsec_.") from error
+    return (decoded,) if coded != secret or not decoded else (secret.encode(), decoded)
 
 
 def sign(key: bytes, delivery: str, stamp: str, body: bytes) -> str:

@@ -103,6 +103,7 @@ def stream(request: Asked, session_id: str, frames: AsyncGenerator[bytes]) -> Ev
         frames,
         streams=service.streams,
         may_listen=service.may_listen(token_of(request), session_id),
+        on_error=lambda error: service.log.error("stream", session=session_id, exc_info=error),
         headers=[(b"turnlog-session", session_id.encode())],
     )
 

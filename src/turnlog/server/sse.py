@@ -14,7 +14,7 @@ import msgspec
 from litestar.types import Receive, Scope, Send
 from msgspec import Struct
 
-from ..core.events import Event, TextDelta, ThinkingDelta
+from ..core.events import Event, TextDelta, ThinkingDelta, of_error
 from ..errors import UsageError
 from ..live import Live
 
@@ -98,11 +98,13 @@ class EventStream:
         *,
         streams: set["EventStream"],
         may_listen: Callable[[], Awaitable[bool]],
+        on_error: Callable[[Exception], None],
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         self._frames = frames
         self._streams = streams
         self._may_listen = may_listen
+        self._on_error = on_error
         self._headers = [*HEADERS, *headers]
         self._closing = False
         self._pump: asyncio.Task[None] | None = None
@@ -137,13 +139,18 @@ class EventStream:
 
     async def _send_frames(self, send: Send) -> None:
         asked = time.monotonic()
-        async with aclosing(self._frames) as frames:
-            async for chunk in frames:
-                if time.monotonic() - asked > ASK_AGAIN_S:
-                    asked = time.monotonic()
-                    if not await self._may_listen():
-                        return
-                await _write(send, chunk)
+        try:
+            async with aclosing(self._frames) as frames:
+                async for chunk in frames:
+                    if time.monotonic() - asked > ASK_AGAIN_S:
+                        asked = time.monotonic()
+                        if not await self._may_listen():
+                            return
+                    await _write(send, chunk)
+        except Exception as error:
+            # The status is sent; what is left is to say it the way a turn would.
+            self._on_error(error)
+            await _write(send, frame(of_error(error)))
 
     def close(self) -> None:
         """The server is closing: the client is told to come back."""

@@ -4,6 +4,7 @@ A store keeps transcripts and nothing else: it gives seqs, makes appends durable
 mean is in `core`. `turnlog.testing.StoreContract` is the suite that each store passes, unchanged.
 """
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeAlias
@@ -114,10 +115,13 @@ class Store(Protocol):
 
 
 def parse_url(url: str) -> tuple[str, str, dict[str, str]]:
-    """(scheme, path, options) of `sqlite:PATH`, `jsonl:PATH[?dialect=native]`, `memory:`."""
+    """(scheme, path, options) of `sqlite:PATH`, `jsonl:PATH[?dialect=native]`, `memory:`, `postgresql://…`."""
     scheme, colon, rest = url.partition(":")
     if not colon or scheme not in ("memory", "jsonl", "sqlite", "postgresql", "postgres"):
-        raise UsageError(f"{url[:200]!r} is not a store URL", hint="Use sqlite:PATH, jsonl:PATH or memory:.")
+        shown = re.sub(r"//[^@\s]*@", "//…@", url)[:200]  # a mistyped scheme must not print a password
+        raise UsageError(
+            f"{shown!r} is not a store URL", hint="Use sqlite:PATH, jsonl:PATH, postgresql://… or memory:."
+        )
     path, _, query = rest.partition("?")
     pairs = (part.partition("=") for part in query.split("&") if part)
     return scheme, path, {name: value for name, _, value in pairs}
@@ -141,7 +145,10 @@ async def open_store(
     if durability not in DURABILITIES:
         raise UsageError(f"unknown durability {durability!r}", hint="Use full or os.")
     scheme, path, options = parse_url(url)
-    store = await _connect(scheme, path, options, durability, inject, clock, on_notice, progress)
+    if scheme in ("postgresql", "postgres"):
+        store = await _connect_postgres(url, durability, inject, clock)
+    else:
+        store = await _connect(scheme, path, options, durability, inject, clock, on_notice, progress)
     try:
         yield store
     finally:
@@ -182,9 +189,18 @@ async def _connect(
                 dialect=options.get("dialect"),
                 progress=progress,
             )
-        case "sqlite":
+        case _:
             from .sqlite import SqliteStore
 
             return await SqliteStore.open(path, durability=durability, inject=inject, clock=clock)
-        case _:
-            raise UsageError("this Turnlog has no PostgreSQL store yet", hint="Use sqlite:PATH or jsonl:PATH.")
+
+
+async def _connect_postgres(url: str, durability: str, inject: str, clock: Clock | None) -> Store:
+    """Its options are its own and libpq's, so its URL stays whole."""
+    try:
+        from .postgres import PostgresStore
+    except ImportError as error:
+        raise UsageError(
+            f"the PostgreSQL store needs its driver ({error})", hint="Install turnlog[postgres]."
+        ) from error
+    return await PostgresStore.open(url, durability=durability, inject=inject, clock=clock)

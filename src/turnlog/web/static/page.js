@@ -170,7 +170,7 @@ class Chat {
   async comeBack() {
     const answer = await fetch(`/api/agents/${this.agent}/chat/status?sessionId=${this.session}`).catch(() => null);
     if (answer && [401, 403, 404].includes(answer.status)) location.reload();
-    else this.follow();
+    else if (!this.source) this.follow();
   }
 
   hear(event) {

@@ -1,0 +1,165 @@
+"""Nothing reads a whole table: the server's own counters of sequential scans, and the plans of the lists and searches.
+
+The rows are made by the server (generate_series): 20,000 sessions, 200,000 entries. ENTRIES=1000000 makes a million.
+A table that fits in a page is read whole by any planner, so leases and ledger are filled as well.
+"""
+
+import asyncio
+import os
+
+import pytest
+
+import turnlog
+from turnlog import Query
+from turnlog.stores.postgres_pool import Database
+from turnlog.testing import answered, entry, opened, said
+
+from . import postgres
+
+ENTRIES = int(os.environ.get("ENTRIES", "200000"))
+SESSIONS = ENTRIES // 10
+
+FILL = [
+    """
+    INSERT INTO turnlog.sessions (session_id, session_key, agent_id, channel, label, status, title, message_count,
+        turn_count, token_estimate, compactions, compaction_seq, last_seq, boundary, selected_n, unfinished,
+        created_at, updated_at, searched_to, meta_json)
+    SELECT 's' || n, 'agent:main:cli:direct:p' || n, 'a' || n % 50, 'c' || n % 20,
+        CASE WHEN n % 10 = 0 THEN 'label' || n END, CASE WHEN n % 100 = 0 THEN 'archived' ELSE 'inactive' END,
+        'title ' || n, 9, 5, 100, 0, 0, 10, 1, 0, n % 1000 = 0, n, n, 10,
+        format('{"id":"s%%1$s","key":"agent:main:cli:direct:p%%1$s","agentId":"a%%2$s","channel":"c%%3$s",'
+               '"title":"title %%1$s","titleBy":"first","createdAt":%%1$s,"lastAt":%%1$s,"lastSeq":10,'
+               '"messageCount":9,"turnCount":5}', n, n %% 50, n %% 20)
+    FROM generate_series(1, {sessions}) n
+    """.replace("%%", "%"),
+    """
+    INSERT INTO turnlog.session_messages (session_id, seq, role, created_at, token, meta_json)
+    SELECT 's' || s, n, 'user', '2026-01-01T00:00:00.000Z', 1,
+        CASE n WHEN 1 THEN format('{{"type":"session","seq":1,"ts":"2026-01-01T00:00:00.000Z","version":1,"id":"s%s",'
+            '"key":"agent:main:cli:direct:p%s","agent":"main","channel":"cli"}}', s, s)
+        ELSE format('{{"type":"user","seq":%s,"ts":"2026-01-01T00:00:00.000Z","content":"word%s common"}}', n, s) END
+    FROM generate_series(1, {sessions}) s, generate_series(1, 10) n
+    """,
+    """
+    INSERT INTO turnlog.session_search (session_id, seq, id, words)
+    SELECT session_id, seq, id, array_to_tsvector(ARRAY['common', 'word' || substr(session_id, 2)])
+    FROM turnlog.session_messages WHERE seq > 1
+    """,
+    """
+    INSERT INTO turnlog.session_words
+    SELECT session_id, title, array_to_tsvector(ARRAY(SELECT DISTINCT substr(title, at, size)
+        FROM generate_series(1, length(title)) at, generate_series(1, 3) size WHERE substr(title, at, size) <> ''))
+    FROM turnlog.sessions
+    """,
+    "INSERT INTO turnlog.ledger SELECT 'dedupe', 'k' || n, '1', n, 1 FROM generate_series(1, 20000) n",
+    "INSERT INTO turnlog.leases SELECT 'x' || n, n, n, 'h', now() FROM generate_series(1, 20000) n",
+]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    here = postgres.server()
+    name = here.database(tmp_path_factory.mktemp("plans"))
+
+    async def create():
+        async with turnlog.open_store(here.url(name)):
+            pass
+
+    asyncio.run(create())
+    for statement in FILL:
+        here.sql(statement.replace("{sessions}", str(SESSIONS)).replace("{{", "{").replace("}}", "}"), name)
+    here.sql("VACUUM ANALYZE", name)
+    return here, name
+
+
+def sequential_scans(here, name):
+    rows = here.sql("SELECT relname, seq_scan FROM pg_stat_user_tables", name)
+    return {table: count for table, count in rows if table != "store_facts"}
+
+
+async def everything(store):
+    await store.append("new", [opened("new"), entry(type="selected", n=1)])
+    async with store.lease("new") as lease:
+        await store.append("new", [said("hello 并发"), answered("answer")], lease=lease)
+        await asyncio.sleep(0.5)
+    async with store.lease("s77") as lease:
+        await store.append("s77", [said("more common"), answered("words")], lease=lease)
+        await store.append("s77", [entry(type="rewind", to=3)], lease=lease)
+    await store.read("s500", after=5)
+    await store.read("s500", before=5, limit=2)
+    await store.describe("s500")
+    for fields in QUERIES:
+        page = await store.find(Query(**fields))
+        assert page.items, fields
+    await store.find(Query(limit=200, cursor=(await store.find(Query(limit=5))).next))
+    assert len(await store.search("word500")) == 9
+    assert len(await store.search("common")) == 50
+    assert await store.search("word50*", scope=Query(limit=5))
+    assert await store.search("common", scope=Query(key="agent:main:cli:direct:p77"))
+    assert await store.search("并发")
+    await store.ledger.put_if_absent("dedupe", "new", 1, ttl_s=60)
+    await store.ledger.cas("dedupe", "new", 1, 2)
+    await store.ledger.list("dedupe", prefix="ne")
+    await store.ledger.delete("dedupe", "new")
+    await store.delete("new")
+
+
+QUERIES = [
+    {},
+    {"id": "s5"},
+    {"ids": ("s5", "s6")},
+    {"key": "agent:main:cli:direct:p7"},
+    {"agent": "a7"},
+    {"agent": "a7", "status": "inactive"},
+    {"channel": "c7"},
+    {"label": "label50"},
+    {"status": "archived"},
+    {"status": "inactive"},
+    {"prefix": "s12"},
+    {"prefix": "label12"},
+    {"q": "title 123"},
+    {"q": "12"},
+]
+
+
+def test_no_operation_reads_a_whole_table(filled):
+    here, name = filled
+
+    async def run():
+        async with turnlog.open_store(here.url(name)) as store:
+            await everything(store)
+
+    before = sequential_scans(here, name)
+    asyncio.run(run())
+    after = sequential_scans(here, name)
+    assert {table: count - before[table] for table, count in after.items() if count != before[table]} == {}
+
+
+def test_the_plans_use_the_indexes_meant_for_them(filled, monkeypatch):
+    here, name = filled
+    said_to_it = []
+    plain = Database.all
+
+    async def listen(self, sql, values=(), **options):
+        said_to_it.append((sql, values))
+        return await plain(self, sql, values, **options)
+
+    async def run():
+        async with turnlog.open_store(here.url(name)) as store:
+            for fields in QUERIES:
+                await store.find(Query(**fields))
+            await store.search("word500")
+            await store.read("s500", after=5)
+            await store.ledger.list("dedupe", prefix="k19")
+
+    monkeypatch.setattr(Database, "all", listen)
+    asyncio.run(run())
+    for sql, values in said_to_it:
+        plan = "\n".join(line for (line,) in here.sql("EXPLAIN " + sql, name, values))
+        assert "Seq Scan" not in plan, f"{sql}\n{values}\n{plan}"
+        if "ORDER BY seq LIMIT" in sql:
+            assert "session_messages_pkey" in plan
+        if "t.words @@" in sql:
+            assert "session_search_words" in plan
+        if "w.grams @@" in sql:
+            assert "session_words_grams" in plan
