@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.plan import AT_ONCE, IMPORTS, KEEP, Scale
+from benchmarks.plan import AT_ONCE, IMPORTS, KEEP, TURNS_SMALL, Scale
 
 Results = dict[str, list[dict[str, float]]]
 
@@ -183,5 +183,26 @@ def other_claims(scale: Scale) -> list[Claim]:
     ]
 
 
+def turn_claims(scale: Scale) -> list[Claim]:
+    large = scale.large // 10
+    claims = []
+    for backend, name in (("jsonl", "JSONL"), ("sqlite", "SQLite")):
+        small, grown = Figure(f"turns/{TURNS_SMALL}/{backend}"), Figure(f"turns/{large}/{backend}")
+        work = f"a turn with the offline model, what the engine adds, {name}"
+        claims += [
+            Claim(f"{work}, after {TURNS_SMALL} turns", small, 2.0, how="alone", unit="ms"),
+            Claim(f"{work}, after {large:,} turns", grown, 2.0, how="alone", unit="ms"),
+        ]
+    plan = f"plan a compaction of {large:,} messages"
+    return [*claims, Claim(plan, Figure("turns/plan"), 50, how="alone", unit="ms")]
+
+
 def claims(scale: Scale) -> list[Claim]:
-    return [*append_claims(scale), *durable_claims(), *resume_claims(scale), *among_claims(scale), *other_claims(scale)]
+    return [
+        *append_claims(scale),
+        *durable_claims(),
+        *resume_claims(scale),
+        *among_claims(scale),
+        *other_claims(scale),
+        *turn_claims(scale),
+    ]

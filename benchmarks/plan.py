@@ -228,6 +228,27 @@ def import_group(scale: Scale) -> Group:
     return Group("import", "import the library", tasks)
 
 
+TURNS_SMALL = 10
+MANY = {"sessions": 200, "each": 10}
+
+
+def turns_group(scale: Scale) -> Group:
+    tasks = []
+    large = scale.large // 10
+    for at in (TURNS_SMALL, large):
+        for backend in ("jsonl", "sqlite"):
+            fixture = Fixture(f"turns-{backend}-{at}", "turnlog_turns", "build", {"backend": backend, "turns": at})
+            arguments = {"backend": backend, "count": 100, "at": at}
+            key = f"turns/{at}/{backend}"
+            tasks.append(Task(key, "turnlog_turns", "turns", arguments, fixture, True, scale.some_rounds))
+    tasks.append(Task("turns/plan", "turnlog_turns", "plan", {"messages": large, "times": 5}, rounds=scale.some_rounds))
+    tasks += [
+        Task(f"turns/many/{backend}", "turnlog_turns", "many", MANY | {"backend": backend}, rounds=1)
+        for backend in ("jsonl", "sqlite")
+    ]
+    return Group("turns", "turns with the offline model, durability os", tasks)
+
+
 def groups(scale: Scale) -> list[Group]:
     makers = (
         append_group,
@@ -238,5 +259,6 @@ def groups(scale: Scale) -> list[Group]:
         among_group,
         search_group,
         import_group,
+        turns_group,
     )
     return [make(scale) for make in makers]

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .channels import Address, Channel, Outgoing, Rejected, Unsent
+from .core.entries import clean
 from .core.splitting import split
 from .errors import StoreError
 from .stores import Clock, Store
@@ -107,7 +108,7 @@ class Outbox:
 
     async def expect(self, key: str, awaited: Awaited) -> None:
         """Before its message is stored. A message that comes again is the same message."""
-        await self._ledger.put_if_absent(AWAITED, key, msgspec.to_builtins(awaited), ttl_s=KEPT_S)
+        await self._ledger.put_if_absent(AWAITED, key, _fact(awaited), ttl_s=KEPT_S)
 
     async def expected(self) -> Expected:
         facts = await self._ledger.list(AWAITED, limit=LETTERS_MAX)
@@ -126,8 +127,9 @@ class Outbox:
             return False
         now = self._clock()
         self._last_order = max(now, self._last_order + 1)
-        dated = replace(letter, order=self._last_order, until=now + int(EXPIRES_S * 1000))
-        fresh = await self._ledger.put_if_absent(WAITING, letter_id, msgspec.to_builtins(dated)) is None
+        until = now + int(EXPIRES_S * 1000)
+        dated = replace(letter, text=clean(letter.text), order=self._last_order, until=until)
+        fresh = await self._ledger.put_if_absent(WAITING, letter_id, _fact(dated)) is None
         self._news.set()
         return fresh
 
@@ -245,15 +247,20 @@ class Outbox:
 
     async def _save(self, letter_id: str, letter: Letter, **changes: Any) -> Letter:
         newer = replace(letter, **changes)
-        await self._ledger.cas(WAITING, letter_id, msgspec.to_builtins(letter), msgspec.to_builtins(newer))
+        await self._ledger.cas(WAITING, letter_id, _fact(letter), _fact(newer))
         return newer
 
     async def _end(self, letter_id: str, letter: Letter, state: State, why: str = "") -> None:
         # The words are in the transcript and in the convlog; here only what became of them is kept.
         ended = replace(letter, state=state, why=why, text="")
-        await self._ledger.put_if_absent(ENDED, letter_id, msgspec.to_builtins(ended), ttl_s=KEPT_S)
+        await self._ledger.put_if_absent(ENDED, letter_id, _fact(ended), ttl_s=KEPT_S)
         await self._ledger.delete(WAITING, letter_id)
         self._taken.pop(letter_id, None)
+
+
+def _fact(value: Awaited | Letter) -> Any:
+    """Exactly as the ledger gives it back, so that it can be compared."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def token_of(letter_id: str, part: int) -> str:

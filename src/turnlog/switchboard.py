@@ -245,6 +245,7 @@ class Switchboard:
         task = asyncio.create_task(self._watched(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # it may have been cancelled before it began
         return task
 
     async def _watched(self, work: Coroutine[Any, Any, None]) -> None:

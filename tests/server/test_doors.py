@@ -24,7 +24,7 @@ def server(tmp_path_factory):
         server.eve = server.make_token("eve", "--scope", "read", "--agent", "main")
         server.cleo = server.make_token("cleo", "--scope", "read", "--scope", "chat")
         with server.client(server.ann) as client:
-            server.hers = talk(client, "ann's secret 4711")[-1][1]["sessionId"]
+            server.hers = talk(client, "ann's pomegranate")[-1][1]["sessionId"]
         yield server
 
 
@@ -49,7 +49,7 @@ def test_one_sees_only_what_is_ones_own(server):
         ):
             answer = call(server, server.bob, method, path, **options)
             assert answer.status_code == 404, (method, path)
-            assert "4711" not in answer.text
+            assert "pomegranate" not in answer.text
     for path in ("stream", "status"):
         assert call(server, server.bob, "GET", f"{CHAT}/{path}", params={"sessionId": server.hers}).status_code == 404
     assert call(server, server.bob, "POST", f"{CHAT}/stop", json={"sessionId": server.hers}).status_code == 404
@@ -135,7 +135,7 @@ def test_no_path_leads_around_the_door(server, path, token):
     text = answer.read().decode()
     connection.close()
     assert answer.status in ((400, 404, 200) if token else (401, 404)), text
-    assert "4711" not in text
+    assert "pomegranate" not in text
     assert "root:" not in text
     assert answer.status != 200 or json.loads(text)["sessions"] == []
 
@@ -227,7 +227,14 @@ def test_the_log_has_a_line_for_each_request_and_no_secret_in_any(server):
     line = json.loads(lines[0])
     assert (line["event"], line["status"], line["principal"]) == ("request", 404, "admin")
     text = server.log.read_text()
-    for secret in (server.token, server.ann, server.bob, "hidden", "4711", "abcdefghijklmnopqrstuvwxyz0123456789"):
+    for secret in (
+        server.token,
+        server.ann,
+        server.bob,
+        "hidden",
+        "pomegranate",
+        "abcdefghijklmnopqrstuvwxyz0123456789",
+    ):
         assert secret not in text
 
 

@@ -72,7 +72,8 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_a_kill(tmp_path, seed):
 def _check(client, visitor):
     if visitor.cut:
         told = rejoin(client, visitor.sid, last=visitor.last)
-        assert kinds(told)[-1] in ("done", "error")
+        # Who was told nothing of a turn cannot name it; it may be over by now.
+        assert kinds(told)[-1] in ("done", "error", *(() if visitor.last else ("idle",)))
         if kinds(told)[-1] == "error":
             assert told[-1][1]["code"] == "interrupted"
             assert "tool_use" in client.get(f"{SESSIONS}/{visitor.sid}").text

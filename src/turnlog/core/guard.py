@@ -30,6 +30,7 @@ from .entries import (
     Assistant,
     Compaction,
     Entry,
+    Pin,
     Shortened,
     ToolResult,
     Transcript,
@@ -254,19 +255,30 @@ def worthwhile(
     Once a request was `refused`, the estimate was wrong, and what would be sent decides instead: a coarse estimator
     sees no size at all in short messages.
     """
+    size = entry_size(limits, history.survey(transcript))
     plan = compaction.plan(
-        transcript,
-        limits.keep,
-        size=entry_size(limits, history.survey(transcript)),
-        waiting=limits.waiting,
-        added=added_messages(limits.inject),
+        transcript, limits.keep, size=size, waiting=limits.waiting, added=added_messages(limits.inject)
     )
-    if plan is None:
-        return None
+    if plan is None or _is_clearly_worthwhile(plan, size):
+        return plan
     least = least_after(plan, limits, along=again_shortened(plan) if shortened else ())
     now = history.build(transcript, system=limits.system, inject=limits.inject)
     shrinks = _length(least) < _length(now) if refused else of_history(least, limits) < of_history(now, limits)
     return plan if shrinks else None
+
+
+CLEARLY_TOKENS = 2_000
+"""More than a summary's frame takes by far: where so much is folded, nothing else needs to be measured."""
+
+
+def _is_clearly_worthwhile(plan: Plan, size: compaction.Size) -> bool:
+    """Whether the first few folded messages alone are worth it. Where there are pins, they may stay in the prompt."""
+    if any(isinstance(entry, Pin) for entry in plan.transcript):
+        return False
+    return sum(size(entry) for entry in plan.fold[:CLEARLY_LOOKED_AT]) > CLEARLY_TOKENS
+
+
+CLEARLY_LOOKED_AT = 200
 
 
 def again_shortened(plan: Plan) -> list[Entry]:
