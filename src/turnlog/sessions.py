@@ -31,6 +31,7 @@ from .core.entries import (
     Undo,
     Unpin,
     User,
+    with_words,
 )
 from .core.history import History
 from .core.keys import SessionKey
@@ -208,7 +209,12 @@ class Sessions:
         """What a turn needs: the tail, what is pinned before it, what waits, and what user entries were made from."""
         row = await self._visible(session_id)
         entries, damage = await self._read_around(session_id, row.read_from - 1)
-        while wanted := history.missing(entries, [*row.pins, *((seq, seq) for seq in row.received)]):
+        named = [*row.pins, *((seq, seq) for seq in row.received)]
+        return Loaded(row, await self._with_named(session_id, entries, named), damage)
+
+    async def _with_named(self, session_id: str, entries: Entries, pins: Sequence[tuple[int, int]] = ()) -> Entries:
+        """Together with the entries that these name, as far as they can be read."""
+        while wanted := history.missing(entries, pins):
             found: Entries = []
             for seq in wanted:
                 with suppress(Corrupt):
@@ -216,7 +222,7 @@ class Sessions:
             if not any(entry.seq in wanted for entry in found):
                 break  # named, but damaged or never there
             entries = sorted([*found, *entries], key=lambda entry: entry.seq)
-        return Loaded(row, entries, damage)
+        return entries
 
     async def transcript(self, session_id: str, *, after: int = 0) -> Loaded:
         """All entries, damaged places left out and named."""
@@ -262,7 +268,10 @@ class Sessions:
         return compaction.explain((await self.transcript(session_id)).entries)
 
     async def expand(self, session_id: str, seq: int | None = None) -> Entries:
-        """The messages that a compaction stands for: the newest active one, or the one at `seq`."""
+        """The messages that a compaction stands for: the newest active one, or the one at `seq`.
+
+        User entries hold their words here, also those that leave them to `received` ones.
+        """
         row = await self._visible(session_id)
         stack = active(row.marks, row.last_seq)
         seq = seq or (stack[-1].seq if stack else None)
@@ -272,7 +281,8 @@ class Sessions:
         match found:
             case [Compaction() as entry]:
                 covered = await self._store.read(session_id, after=entry.covers[0] - 1, before=entry.first_kept)
-                return [item for item in covered if isinstance(item, MESSAGES)]
+                whole = await self._with_named(session_id, covered)
+                return [item for item in with_words(whole) if isinstance(item, MESSAGES) and item.seq >= entry.covers[0]]
             case _:
                 raise UsageError(f"entry {seq} is not a compaction")
 

@@ -106,7 +106,7 @@ class Desk:
 
     async def settled(self):
         """Every message that came in has its letter."""
-        while await self.t.store.ledger.list(AWAITED):
+        while await self.t.store.ledger.list(AWAITED):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def delivered(self):

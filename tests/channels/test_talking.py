@@ -154,7 +154,7 @@ def test_that_an_answer_is_under_way_is_shown(url, world):
         async with desk(url, world, world.settings("telegram"), provider) as d:
             await d.bring("telegram", telegram_hook(world.telegram.update("hello")))
             await provider.reached[0].wait()
-            while not world.telegram.typing:
+            while not world.telegram.typing:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             provider.go[0].set()
             await d.delivered()

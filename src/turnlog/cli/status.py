@@ -12,7 +12,6 @@ from .escaping import cut, inline, width
 from .messages import Words
 
 if TYPE_CHECKING:
-    from ..agents import Agent
     from ..library import Turnlog
 
 TITLE_ROOM = 30
@@ -36,10 +35,8 @@ class Gauge:
         self.dollars = None if spent is None or self.dollars is None else self.dollars + spent
 
     async def measure(self, t: "Turnlog", row: Session) -> None:
-        agent, limits = await limits_of(t, row)
-        self.model = agent.provider.model
-        entries = (await t.sessions.load(row.id)).entries
-        self.split = context.split(entries, limits)
+        self.model = await t.model(row)
+        self.split, entries, limits = await split_of(t, row)
         self.turns_left = context.turns_left(entries, limits, self.split.total)
 
     def line(self, row: Session, columns: int) -> str:
@@ -81,13 +78,7 @@ def _short(count: int) -> str:
     return str(count) if count < 1_000 else f"{count / 1_000:.1f}k"
 
 
-async def limits_of(t: "Turnlog", row: Session) -> "tuple[Agent, Limits]":
-    """The numbers that the next turn of this session goes by."""
-    agent = await t._agent(row.agent)
-    return agent, agent.scaled(await t._runner.calibration.of(agent.provider.model))
-
-
 async def split_of(t: "Turnlog", row: Session) -> tuple[Split, Transcript, Limits]:
-    _, limits = await limits_of(t, row)
+    limits = await t.limits(row)
     entries = (await t.sessions.load(row.id)).entries
     return context.split(entries, limits), entries, limits

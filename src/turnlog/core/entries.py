@@ -244,6 +244,12 @@ def user_content(entry: User, received: Mapping[int, Received]) -> Content:
     return join_content(parts)
 
 
+def with_words(entries: Transcript) -> list[Entry]:
+    """The same entries, each user entry with its words in itself; `received` ones it was made from must be among them."""
+    received = {entry.seq: entry for entry in entries if isinstance(entry, Received)}
+    return [replace(e, content=user_content(e, received)) if isinstance(e, User) else e for e in entries]
+
+
 def join_content(parts: Iterable[Content]) -> Content:
     """Texts are joined by a blank line; as soon as one part has blocks, all become blocks and stay so."""
     kept = list(parts)

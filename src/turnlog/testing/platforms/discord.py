@@ -26,7 +26,7 @@ class DiscordPlatform(Platform):
         return self._key.public_key().public_bytes_raw().hex()
 
     def interaction(
-        self, name: str, words: str = "", *, channel: str = "900", user: str = "31", guild: str = "", **more: Any
+        self, name: str, words: str = "", *, channel: str = "900", user: str = "31", guild: str = "", parent: str = ""
     ) -> Fields:
         person: Fields = {"id": user, "username": "ann", "global_name": "Ann"}
         return {
@@ -35,10 +35,9 @@ class DiscordPlatform(Platform):
             "type": 2,
             "token": f"ticket-{user}",
             "channel_id": channel,
-            "channel": {"id": channel, "type": 0 if guild else 1},
+            "channel": {"id": channel, "type": 11 if parent else 0 if guild else 1, "parent_id": parent or None},
             "data": {"name": name, "options": [{"name": "text", "type": 3, "value": words}] if words else []},
             **({"guild_id": guild, "member": {"user": person}} if guild else {"user": person}),
-            **more,
         }
 
     def signed(self, fields: Fields, *, at: float | None = None) -> tuple[dict[str, str], bytes]:

@@ -13,14 +13,14 @@ ACTIONS = ("typing", "upload_photo", "upload_document")
 
 
 class TelegramPlatform(Platform):
-    def __init__(self, token: str = "1:test", *, name: str = "try_bot") -> None:  # noqa: S107 - not a secret
+    def __init__(self, token: str = "1:test", *, name: str = "try_bot", first_update: int = 1001) -> None:
         super().__init__()
         self.token = token
         self.me: Fields = {"id": 1, "is_bot": True, "first_name": "Try", "username": name}
         self.updates: list[Fields] = []
         self.typing: list[str] = []
         self._numbers = itertools.count(1)
-        self._update_ids = itertools.count(1001)
+        self._update_ids = itertools.count(first_update)
 
     def update(
         self,

@@ -1,0 +1,90 @@
+"""`turnlog memory`: what the global memory holds, for whom, and how it is made to forget."""
+
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import to_builtins
+
+from .naming import age
+from .options import common, flags_now, run
+from .output import columns_of_screen, table, write, write_json
+
+if TYPE_CHECKING:
+    from ..library import Turnlog
+    from ..memory import Memo
+
+SHOWN_CHARS = 200
+
+
+def register(cli: click.Group, sessions: click.Group | None = None) -> None:
+    cli.add_command(memory)
+
+
+@click.group()
+@common
+def memory() -> None:
+    """List, search and forget what the global memory holds.
+
+    \b
+    turnlog memory list
+    turnlog memory search "release 7"
+    turnlog memory forget 12
+    """
+
+
+@memory.command("list")
+@click.option("--limit", type=int, default=50, help="How many at most, up to 200 [50].")
+@click.option("--before", type=int, metavar="ID", help="Only those before this one: the next page.")
+@click.option("--owner", metavar="OWNER", help="Only of one person or group, such as telegram:direct:5.")
+@common
+def list_(limit: int, before: int | None, owner: str | None) -> None:
+    """List memos, newest first."""
+    flags = flags_now()
+
+    async def work(t: "Turnlog") -> None:
+        memo = await t.memory()
+        _show(await memo.list(agent=flags.agent, owner=owner, before=before, limit=limit), as_json=flags.json)
+
+    run(work, flags)
+
+
+@memory.command()
+@click.argument("words")
+@click.option("--limit", type=int, default=50, help="How many at most, up to 200 [50].")
+@click.option("--owner", metavar="OWNER", help="Only of one person or group, such as telegram:direct:5.")
+@common
+def search(words: str, limit: int, owner: str | None) -> None:
+    """Find memos with all these words, best first."""
+    flags = flags_now()
+
+    async def work(t: "Turnlog") -> None:
+        memo = await t.memory()
+        _show(await memo.search(words, agent=flags.agent, owner=owner, limit=limit), as_json=flags.json)
+
+    run(work, flags)
+
+
+@memory.command()
+@click.argument("id_", metavar="ID", type=int)
+@common
+def forget(id_: int) -> None:
+    """Delete one memo, for good."""
+    flags = flags_now()
+
+    async def work(t: "Turnlog") -> None:
+        await (await t.memory()).forget(id_)
+        if flags.json:
+            write_json({"id": id_, "forgotten": True})
+        else:
+            write(f"forgotten: {id_}")
+
+    run(work, flags)
+
+
+def _show(memos: "list[Memo]", *, as_json: bool) -> None:
+    if as_json:
+        write_json({"memos": to_builtins(memos)})
+        return
+    rows = [(str(m.id), m.agent, m.owner, age(m.ts), " ".join(m.text[:SHOWN_CHARS].split())) for m in memos]
+    for line in table(rows, columns_of_screen()) if rows else []:
+        write(line)
