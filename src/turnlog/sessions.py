@@ -281,8 +281,8 @@ class Sessions:
         match found:
             case [Compaction() as entry]:
                 covered = await self._store.read(session_id, after=entry.covers[0] - 1, before=entry.first_kept)
-                whole = await self._with_named(session_id, covered)
-                return [item for item in with_words(whole) if isinstance(item, MESSAGES) and item.seq >= entry.covers[0]]
+                whole = with_words(await self._with_named(session_id, covered))
+                return [item for item in whole if isinstance(item, MESSAGES)]
             case _:
                 raise UsageError(f"entry {seq} is not a compaction")
 

@@ -64,6 +64,8 @@ class Switchboard:
         self._listeners: list[asyncio.Task[None]] = []
         self._is_started = False
         self._obeying: set[str] = set()
+        self._followed: set[str] = set()
+        """Messages that somebody here sees through to their letters."""
         self._closing = False
 
     async def start(self) -> None:
@@ -173,17 +175,21 @@ class Switchboard:
             raise
         if ticket.stored.result():
             await self._note_arrival(visit)
+            self._followed.add(visit.key)
             self._beside(self._see_through(visit, ticket))
-        else:
+        elif visit.key not in self._followed:
             await self._settle(visit.key, visit.awaited)
 
     async def _see_through(self, visit: "Visit", ticket: Ticket) -> None:
         """From a stored message to its letter."""
         live: Live | None = None
-        with suppress(TurnlogError):
-            live, _ = await asyncio.shield(ticket.turn)
-            await self._show_typing(visit.booth, visit.arrival.address, live)
-        await self._settle(visit.key, visit.awaited, live, stopped_by_us=self._closing)
+        try:
+            with suppress(TurnlogError):
+                live, _ = await asyncio.shield(ticket.turn)
+                await self._show_typing(visit.booth, visit.arrival.address, live)
+            await self._settle(visit.key, visit.awaited, live, stopped_by_us=self._closing)
+        finally:
+            self._followed.discard(visit.key)
 
     async def _show_typing(self, booth: Booth, address: Address, live: Live) -> None:
         async def show() -> None:

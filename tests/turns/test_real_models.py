@@ -71,9 +71,9 @@ def test_a_real_overflow_is_recovered_from(llama, tmp_path):
     """We believe in a larger window than the server has; it says so."""
 
     async def main():
-        async with talking(f"sqlite:{tmp_path}/s.db", real(llama, 700), compaction_keep="turns:1") as t:
+        async with talking(f"sqlite:{tmp_path}/s.db", real(llama, 1_500), compaction_keep="turns:1") as t:
             for n in range(4):  # not said to the model one by one, which takes minutes on a busy machine
-                await t.append(KEY, User(content=story(n)[:420]), Assistant(content="I see.", stop="end_turn"))
+                await t.append(KEY, User(content=story(n)[:600]), Assistant(content="I see.", stop="end_turn"))
             events = await say(t, "Who counted ships?")
             assert isinstance(events[-1], Done), events
             assert [event for event in events if isinstance(event, GuardStage)]

@@ -137,7 +137,7 @@ async def _answered(platform: Any, switchboard: Any, before: int) -> None:
     """Until the bot has said something, and nothing more is on its way."""
     while platform.updates or len(platform.sent) == before:  # noqa: ASYNC110 - what is played has no bell
         await asyncio.sleep(0.05)
-    while await switchboard.outbox.expected() or await switchboard.outbox.list(ended=False):
+    while await switchboard.outbox.expected() or await switchboard.outbox.list(ended=False):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
 

@@ -49,6 +49,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "nothing_pinned": ("Nothing is pinned.", "没有固定的内容。"),
     "nothing_said": ("(nothing was said yet)", "（还没有消息）"),
     "no_hits": ("Nothing found for {words}.", "没有找到 {words}。"),
+    "exported": ("Written: {path}", "已写入：{path}"),
     "unavailable": ("/{name} is not part of this installation.", "此安装不包含 /{name}。"),
     "messages_in_tail": ("Messages: {n}", "消息：{n}"),
     "next_compaction": ("Next compaction: in about {n} turns", "下次压缩：约 {n} 轮后"),

@@ -245,7 +245,7 @@ def user_content(entry: User, received: Mapping[int, Received]) -> Content:
 
 
 def with_words(entries: Transcript) -> list[Entry]:
-    """The same entries, each user entry with its words in itself; `received` ones it was made from must be among them."""
+    """The same entries, but each user entry holds its words itself, as far as its `received` ones are among them."""
     received = {entry.seq: entry for entry in entries if isinstance(entry, Received)}
     return [replace(e, content=user_content(e, received)) if isinstance(e, User) else e for e in entries]
 

@@ -1,8 +1,10 @@
 """Discord: its REST API as far as a bot that talks needs it, and interactions signed with a key of its own."""
 
+import asyncio
 import itertools
 import json
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from . import Call, Fields, Platform
@@ -17,9 +19,39 @@ class DiscordPlatform(Platform):
         self.typing: list[str] = []
         self.expired = False
         """Whether interactions are too old to be answered."""
+        self.connected = asyncio.Event()
         self._key = Ed25519PrivateKey.generate()
         self._nonces: dict[str, Fields] = {}
         self._numbers = itertools.count(1_000_000_000_000_000_000)
+
+    def message(self, words: str, *, channel: str = "900", guild: str = "", author: Fields | None = None) -> Fields:
+        """What the gateway would bring if somebody wrote this."""
+        person: Fields = {"id": "31", "username": "ann", "global_name": "Ann", "discriminator": "0", "avatar": None}
+        return {
+            "id": str(next(self._numbers)),
+            "type": 0,
+            "channel_id": channel,
+            "content": words,
+            "author": {**person, **(author or {})},
+            "timestamp": "2026-01-01T00:00:00.000000+00:00",
+            "edited_timestamp": None,
+            "tts": False,
+            "mention_everyone": False,
+            "mentions": [],
+            "mention_roles": [],
+            "attachments": [],
+            "embeds": [],
+            "pinned": False,
+            **({"guild_id": guild} if guild else {"channel_type": 1}),
+        }
+
+    def bring_by(self, dispatch: Callable[[str, Any], Awaitable[None]]) -> None:
+        """Somebody is connected to the gateway."""
+        self._dispatch = dispatch
+        self.connected.set()
+
+    async def bring(self, message: Fields) -> None:
+        await self._dispatch("MESSAGE_CREATE", message)
 
     @property
     def public_key(self) -> str:

@@ -13,7 +13,13 @@ ACTIONS = ("typing", "upload_photo", "upload_document")
 
 
 class TelegramPlatform(Platform):
-    def __init__(self, token: str = "1:test", *, name: str = "try_bot", first_update: int = 1001) -> None:
+    def __init__(
+        self,
+        token: str = "1:test",  # noqa: S107 - not a secret
+        *,
+        name: str = "try_bot",
+        first_update: int = 1001,
+    ) -> None:
         super().__init__()
         self.token = token
         self.me: Fields = {"id": 1, "is_bot": True, "first_name": "Try", "username": name}

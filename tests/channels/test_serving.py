@@ -1,0 +1,182 @@
+"""Channels of a real server in a process of its own, with the platform served beside it; killed and started again."""
+
+import json
+
+import httpx
+import pytest
+
+from turnlog.testing.platforms import Failure, served
+from turnlog.testing.platforms.telegram import TelegramPlatform
+
+from ..server.running import run_turnlog, running, wait_until
+
+HEADERS = {"X-Telegram-Bot-Api-Secret-Token": "hook-secret"}
+
+
+def configure(home, api_url, **more):
+    home.mkdir(parents=True, exist_ok=True)
+    values = {"token": "1:test", "webhook_secret": "hook-secret", "api_url": api_url, **more}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
+    (home / "config.toml").write_text("[channels.telegram]\n" + "\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def platform():
+    app = TelegramPlatform()
+    with served(app) as address:
+        app.address = address
+        yield app
+
+
+def bring(server, update, headers=HEADERS, path="/channels/telegram"):
+    return httpx.post(server.base + path, json=update, headers=headers, trust_env=False)
+
+
+def test_a_signed_request_is_acknowledged_and_answered_and_administrators_see_it(tmp_path, platform):
+    configure(tmp_path / "home", platform.address)
+    with running(tmp_path / "home", script=[{"text": "good day"}]) as server:
+        answer = bring(server, platform.update("hello"))
+        assert (answer.status_code, answer.content) == (200, b"")
+        wait_until(lambda: platform.sent)
+        with server.client() as client:
+            found = client.get("/api/conversations").json()
+            assert [row["channelId"] for row in found["conversations"]] == ["telegram-5"]
+
+            def told():
+                return client.get("/api/agents/main/conversations/telegram-5").json()["messages"]
+
+            wait_until(lambda: len(told()) == 2)
+            assert [(m["role"], m["content"], m["sender"]) for m in told()] == [
+                ("user", "hello", "Ann"),
+                ("assistant", "good day", "main"),
+            ]
+            [row] = client.get("/api/agents/main/sessions").json()["sessions"]
+            assert row["key"] == "agent:main:telegram:direct:5"
+            client.delete(f"/api/agents/main/sessions/{row['id']}")
+            assert len(told()) == 2  # the convlog stays
+    assert platform.texts() == ["good day"]
+
+
+def test_what_is_not_signed_is_refused_and_nothing_is_stored(tmp_path, platform):
+    configure(tmp_path / "home", platform.address)
+    with running(tmp_path / "home", script=[]) as server:
+        for headers in ({}, {"X-Telegram-Bot-Api-Secret-Token": "wrong"}, {"Authorization": "Bearer x"}):
+            answer = bring(server, platform.update("hello"), headers)
+            assert answer.status_code == 401
+            assert answer.headers["content-type"] == "application/problem+json"
+        assert bring(server, {}, path="/channels/slack").status_code == 404
+        assert bring(server, {}, path="/channels/telegram/other").status_code == 404
+        assert httpx.get(server.base + "/channels/telegram", trust_env=False).status_code == 405
+        too_large = httpx.post(server.base + "/channels/telegram", content=b"x" * 3_000_000, trust_env=False)
+        assert too_large.status_code == 413
+        with server.client() as client:
+            assert client.get("/api/agents/main/sessions").json()["total"] == 0
+            assert client.get("/api/conversations").json()["total"] == 0
+        assert server.logged() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ('[channels.telegram]\ntoken = "1:x"\n', "webhook_secret"),
+        ('[channels.telegram]\ntoken = "1:x"\nwebhook_secret = " "\n', "webhook_secret"),
+        ('[channels.telegram]\nmode = "poll"\n', "token"),
+        ('[channels.slack]\ntoken = "x"\n', "signing_secret"),
+        ('[channels.discord]\ntoken = "x"\napplication_id = "1"\n', "public_key"),
+        ('[channels.feishu]\napp_id = "x"\napp_secret = "y"\nverification_token = "z"\n', "encrypt_key"),
+        ('[channels.feishu]\napp_id = "x"\napp_secret = "y"\nencrypt_key = "z"\n', "verification_token"),
+        ('[channels.webhook]\nreply_url = "http://127.0.0.1:1"\n', "secret"),
+        ('[channels.telegram.work]\ntoken = "x"\n', "[channels.telegram.work]"),
+        ('[channels.telegram]\ntoken = "x"\nwebhook_secert = "y"\n', "webhook_secret"),
+        ('[channels.telegran]\ntoken = "x"\n', "channels.telegram"),
+        ('[channels.telegram]\ntoken = "x"\nwebhook_secret = "y"\nagent = "nobody"\n', "nobody"),
+        ('[channels.telegram]\ntoken = "x"\nwebhook_secret = "y"\ndm_scope = "all"\n', "dm_scope"),
+        ('[channels.telegram]\ntoken = "x"\nwebhook_secret = "y"\nqueue = "all"\n', "queue"),
+    ],
+)
+def test_a_channel_without_its_secret_or_with_a_slip_does_not_start_and_says_which_setting(tmp_path, settings, named):
+    (tmp_path / "config.toml").write_text(settings)
+    with (tmp_path / "out").open("w+") as out:
+        process = run_turnlog(["serve", "--home", str(tmp_path), "--port", "0"], {}, stdout=out, stderr=out)
+        assert process.wait(60) == 2
+        out.seek(0)
+        told = out.read()
+    assert named in told
+    assert "listening" not in told
+
+
+def test_a_message_whose_turn_was_killed_is_answered_once_after_the_restart(tmp_path, platform):
+    configure(tmp_path / "home", platform.address)
+    with running(
+        tmp_path / "home", script=[{"text": "never heard", "delay_ms": 60_000}, {"text": "after all"}]
+    ) as server:
+        update = platform.update("hello")
+        assert bring(server, update).status_code == 200
+        wait_until(server.logged)
+        assert bring(server, update).status_code == 200
+        server.restart()
+        for _ in range(3):
+            assert bring(server, update).status_code == 200
+        wait_until(lambda: platform.sent)
+        assert bring(server, update).status_code == 200
+    assert platform.texts() == ["after all"]
+
+
+def test_an_answer_that_was_made_but_not_sent_before_a_kill_is_sent_once_after_the_restart(tmp_path, platform):
+    configure(tmp_path / "home", platform.address, queue="followup")
+    with running(tmp_path / "home", script=[{"text": "first"}, {"text": "second"}]) as server:
+        platform.failure = Failure(503)
+        for text in ("one", "two"):
+            assert bring(server, platform.update(text)).status_code == 200
+        wait_until(lambda: len(server.logged()) == 2)
+        with server.client() as client:
+            wait_until(lambda: client.get("/api/agents/main/sessions").json()["sessions"][0]["messageCount"] == 4)
+        server.kill()
+        platform.failure = None
+        server.start()
+        wait_until(lambda: len(platform.sent) == 2)
+    assert platform.texts() == ["first", "second"]
+
+
+def test_a_turn_that_ends_while_the_server_closes_is_still_answered(tmp_path, platform):
+    configure(tmp_path / "home", platform.address)
+    with running(tmp_path / "home", script=[{"text": "just in time", "delay_ms": 1000}]) as server:
+        assert bring(server, platform.update("hello")).status_code == 200
+        wait_until(server.logged)
+        assert server.stop() == 0
+        assert platform.texts() == ["just in time"]
+        server.start()
+
+
+def test_a_bot_that_polls_gets_every_message_once_across_restarts(tmp_path, platform):
+    configure(tmp_path / "home", platform.address, mode="poll", queue="followup")
+    with running(tmp_path / "home", script=[{"text": f"answer {n}"} for n in range(6)]) as server:
+        for n in range(3):
+            platform.bring(platform.update(f"question {n}"))
+        wait_until(lambda: len(platform.sent) == 3)
+        server.kill()
+        for n in range(3, 6):
+            platform.bring(platform.update(f"question {n}"))
+        server.start()
+        wait_until(lambda: len(platform.sent) == 6)
+    assert sorted(platform.texts()) == [f"answer {n}" for n in range(6)]
+    assert len(server.logged()) == 6
+
+
+def test_sessions_expire_by_themselves_where_they_have_a_time_to_live(tmp_path):
+    home = tmp_path / "home"
+    with running(home, script=[], env={"TURNLOG_SESSION_TTL": "1"}) as server:
+        wait_until(lambda: "listening" in (home / "server.out").read_text())
+        assert server.process.poll() is None
+
+
+def test_no_token_of_a_platform_is_written_to_the_log(tmp_path, platform):
+    configure(tmp_path / "home", platform.address)
+    with running(tmp_path / "home", script=[]) as server:
+        platform.failure = Failure(503)
+        bring(server, platform.update("hello"))
+        wait_until(lambda: any(call.path.endswith("sendMessage") for call in platform.calls))
+        platform.failure = None
+        wait_until(lambda: platform.sent)
+    assert "1:test" not in server.log.read_text()
+    assert "hook-secret" not in server.log.read_text()
