@@ -59,6 +59,7 @@ ALLOWED = {
     "cli": {
         *("core", "stores", "providers", "sessions", "settings", "copying", "progress", "errors", "__version__"),
         *("agents", "library", "queue", "wiring", "server", "cli"),
+        *("doctor", "exporting", "importing", "testing"),
     },
     "__main__": {"cli"},
     "errors": set(),

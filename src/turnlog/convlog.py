@@ -134,16 +134,16 @@ def _masked(channel_id: str, record: Record) -> Record:
 
 @asynccontextmanager
 async def open_convlog(store_url: str) -> AsyncGenerator[ConvLog]:
-    """Beside the store of that URL: files of their own, or a database of its own."""
-    scheme, path, _ = parse_url(store_url)
-    shelf = _open_shelf(scheme, path)
+    """Beside the store of that URL: files of their own, a database of its own, or a schema of its own."""
+    shelf = await _open_shelf(store_url)
     try:
         yield ConvLog(shelf)
     finally:
         await shelf.close()
 
 
-def _open_shelf(scheme: str, path: str) -> Shelf:
+async def _open_shelf(store_url: str) -> Shelf:
+    scheme, path, _ = parse_url(store_url)
     match scheme:
         case "jsonl":
             from .convlog_files import FileShelf
@@ -158,7 +158,9 @@ def _open_shelf(scheme: str, path: str) -> Shelf:
 
             return TableShelf(None)
         case _:
-            raise UsageError(f"there is no convlog beside a {scheme} store yet", hint="Use sqlite:PATH or jsonl:PATH.")
+            from .convlog_postgres import PostgresShelf
+
+            return await PostgresShelf.open(store_url)
 
 
 def channel_of(key: SessionKey) -> str:

@@ -55,6 +55,8 @@ COMMANDS = {
     "expand": "history_cli",
     "config": "settings_cli",
     "completion": "settings_cli",
+    "bench": "bench_cli",
+    "torture": "torture_cli",
 }
 """Command → its module. Only what a line names is imported, so that the chat is there at once."""
 

@@ -2,19 +2,20 @@
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import to_builtins
 
-from .. import doctor as doctors
-from ..doctor import Repaired, Report
 from ..errors import UsageError
 from ..progress import bar
 from ..stores.files import disk_errors
 from .escaping import inline
 from .options import common, flags_now
 from .output import write, write_json
+
+if TYPE_CHECKING:
+    from ..doctor import Repaired, Report
 
 PROBLEMS = 1
 """Exit code where there are any, so that a script need not read the report."""
@@ -49,13 +50,17 @@ def doctor(path: str, mend: bool, revert: bool, yes: bool) -> int:
     return _apply(path, report, yes) if mend else _tell(report)
 
 
-def _examined(path: str) -> Report:
+def _examined(path: str) -> "Report":
+    from ..doctor import examine
+
     with disk_errors(f"{path} cannot be examined"), bar("Examining") as progress:
-        return doctors.examine(path, progress=progress)
+        return examine(path, progress=progress)
 
 
 def _revert(path: str) -> int:
-    restored = doctors.revert(path)
+    from ..doctor import revert
+
+    restored = revert(path)
     if flags_now().json:
         write_json({"restored": list(restored)})
     else:
@@ -64,23 +69,25 @@ def _revert(path: str) -> int:
     return 0
 
 
-def _apply(path: str, report: Report, yes: bool) -> int:
+def _apply(path: str, report: "Report", yes: bool) -> int:
     """What is left is looked at again afterwards, not deduced from what should have helped."""
+    from ..doctor import apply
+
     if not yes and sys.stdin.isatty() and _to_mend(report):
         for line in _lines(report):
             click.echo(line, err=True)
         if not click.confirm(f"Carry out the repairs in {inline(path)}?", err=True):
             raise UsageError("nothing was changed", hint="Say yes, or give --yes.")
     with bar("Repairing") as progress:
-        repaired = doctors.apply(path, progress=progress)
+        repaired = apply(path, progress=progress)
     return _tell(_examined(path), repaired)
 
 
-def _to_mend(report: Report) -> bool:
+def _to_mend(report: "Report") -> bool:
     return any(problem.repair and not problem.repair.startswith("none") for problem in report.problems)
 
 
-def _tell(report: Report, repaired: Repaired | None = None) -> int:
+def _tell(report: "Report", repaired: "Repaired | None" = None) -> int:
     if flags_now().json:
         told: dict[str, Any] = to_builtins(report)
         if repaired:
@@ -92,14 +99,14 @@ def _tell(report: Report, repaired: Repaired | None = None) -> int:
     return PROBLEMS if report.problems else 0
 
 
-def _mended(repaired: Repaired) -> Iterator[str]:
+def _mended(repaired: "Repaired") -> Iterator[str]:
     for file in repaired.changed:
         yield f"repaired: {inline(file)}"
     if repaired.backup:
         yield f"The files as they were: {inline(repaired.backup)} (--revert puts them back)"
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: "Report") -> Iterator[str]:
     for problem in report.problems:
         yield f"{inline(problem.where)}: {inline(problem.what)}"
         if problem.repair:

@@ -7,12 +7,12 @@ import click
 from msgspec import to_builtins
 
 from ..errors import UsageError
-from ..importing import Imported, import_path
 from .escaping import inline
 from .options import common, flags_now, run
 from .output import write, write_json
 
 if TYPE_CHECKING:
+    from ..importing import Imported
     from ..library import Turnlog
 
 LEFT_OUT = 1
@@ -39,7 +39,8 @@ def import_sessions(path: str, key: str | None) -> int:
     """
     flags = flags_now()
 
-    async def work(t: "Turnlog") -> list[Imported]:
+    async def work(t: "Turnlog") -> "list[Imported]":
+        from ..importing import import_path
         from ..progress import bar
 
         if not t.settings.session.enabled:
@@ -56,7 +57,7 @@ def import_sessions(path: str, key: str | None) -> int:
     return 0 if all(item.id for item in found) else LEFT_OUT
 
 
-def report(found: Sequence[Imported]) -> list[str]:
+def report(found: "Sequence[Imported]") -> list[str]:
     lines: list[str] = []
     for item in found:
         lines.append(f"{inline(item.source)}: {_outcome(item)}")
@@ -66,7 +67,7 @@ def report(found: Sequence[Imported]) -> list[str]:
     return [*lines, f"{len(made)} sessions, {sum(item.entries for item in made)} new entries{left}"]
 
 
-def _outcome(item: Imported) -> str:
+def _outcome(item: "Imported") -> str:
     if not item.id:
         return "left out"
     return f"{item.id}, {item.entries} new entries" if item.entries else f"{item.id}, nothing new"

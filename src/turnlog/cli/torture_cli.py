@@ -13,7 +13,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -69,10 +69,6 @@ class Witness(Struct):
     highest: int = 0
 
 
-def register(cli: click.Group, sessions: click.Group) -> None:
-    cli.add_command(torture)
-
-
 @click.command()
 @click.option("--kind", type=click.Choice(list(KINDS)), default="sqlite", help="Which store [sqlite].")
 @click.option("--kills", type=click.IntRange(1), default=50, help="How many processes to kill [50].")
@@ -119,7 +115,7 @@ def run_rounds(tally: Tally, kills: int, seconds: float | None, place: str | Non
 
 
 @contextmanager
-def _folder(place: str | None) -> Iterator[Path]:
+def _folder(place: str | None) -> Generator[Path]:
     """Kept where something was lost: it is the evidence."""
     folder = Path(tempfile.mkdtemp(prefix="turnlog-torture-", dir=place))
     try:

@@ -1,18 +1,23 @@
-"""The address of a PostgreSQL store, and its schema: numbered .sql files, applied under a lock, in one transaction."""
+"""The address of a PostgreSQL store, and its schemas: numbered .sql files, applied under a lock, in one transaction.
+
+The sessions have the schema of the address. What is kept beside them (convlog, memory) has one of its own each, so that
+no statement can join the two and rights can be granted apart.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from msgspec import Struct
+from msgspec.structs import replace
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from ..errors import StoreUnavailable, UsageError
 from .postgres_errors import mapped
-from .postgres_pool import Connection, connect, qualified
+from .postgres_pool import Connection, Database, connect, qualified
 
 POOL_SIZE = 8
 POOL_MAX = 200
@@ -22,6 +27,11 @@ OLDEST_SERVER = 150_000
 """What statements use: ^@ with an index, and what managed services still offer."""
 MIGRATION_LOCK = 0x5475726E6C6F67
 """One for all schemas: opening is rare."""
+
+SESSIONS, CONVLOG, MEMORY = "sessions", "convlog", "memory"
+"""What has tables here: the folder of its migrations, and the end of its schema's name."""
+BESIDE_POOL = 4
+"""Connections for what is kept beside the sessions, at most: its calls are few and wait for one another."""
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _DEFAULTS = {
@@ -59,8 +69,11 @@ def parse(url: str) -> Address:
         ) from None
     conninfo = make_conninfo("", **{**_DEFAULTS, **fields})
     schema = options.get("schema", "turnlog")
-    if not _NAME.fullmatch(schema) or schema.startswith("pg_"):
-        raise UsageError(f"{schema!r} cannot be the schema", hint="Use small letters, digits and _.")
+    if not _NAME.fullmatch(schema) or schema.startswith("pg_") or schema.endswith((f"_{CONVLOG}", f"_{MEMORY}")):
+        raise UsageError(
+            f"{schema!r} cannot be the schema",
+            hint=f"Use small letters, digits and _; names that end in _{CONVLOG} or _{MEMORY} are for what is beside.",
+        )
     return Address(
         conninfo,
         schema,
@@ -95,15 +108,24 @@ def _without_password(text: str) -> str:
     return re.sub(r"//[^@\s]*@", "//…@", text)[:200]
 
 
-async def prepare(address: Address) -> None:
+async def open_beside(url: str, part: str) -> Database:
+    """The tables of a part that is not the sessions, ready for use."""
+    address = parse(url)
+    beside = replace(address, schema=f"{address.schema}_{part}")
+    await prepare(beside, part)
+    return Database(beside.conninfo, schema=beside.schema, size=min(address.pool, BESIDE_POOL))
+
+
+async def prepare(address: Address, part: str = SESSIONS) -> None:
     """Looks first; changes only what is missing, so that a user who may not create anything can open a ready store."""
+    steps = migrations(part)
     try:
         connection = await connect(address.conninfo)
         try:
             await _check_server(connection)
-            version = await _version(connection, address.schema)
-            if version < len(migrations()):
-                await _migrate(connection, address.schema)
+            version = await _version(connection, address.schema, len(steps))
+            if version < len(steps):
+                await _migrate(connection, address.schema, steps)
         finally:
             await connection.close()
     except psycopg.Error as error:
@@ -119,12 +141,11 @@ async def _check_server(connection: Connection) -> None:
         raise UsageError("the database's encoding is not UTF8", hint="CREATE DATABASE … ENCODING 'UTF8'.")
 
 
-async def _migrate(connection: Connection, schema: str) -> None:
+async def _migrate(connection: Connection, schema: str, steps: Sequence[str]) -> None:
     """A lock of the transaction, not of the session, which a pooler would hand to somebody else."""
-    steps = migrations()
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
-        version = await _version(connection, schema)
+        version = await _version(connection, schema, len(steps))
         if not version and not await _value(connection, _HAS_SCHEMA, (schema,)):
             await connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
         for number, script in enumerate(steps[version:], version + 1):
@@ -139,7 +160,7 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
 
 
-async def _version(connection: Connection, schema: str) -> int:
+async def _version(connection: Connection, schema: str, newest: int) -> int:
     tables = await _tables(connection, schema)
     if tables and "store_facts" not in tables:
         raise UsageError(
@@ -149,9 +170,9 @@ async def _version(connection: Connection, schema: str) -> int:
         return 0
     sql = qualified("SELECT value FROM turnlog.store_facts WHERE name = 'schema_version'", schema)
     version = await _value(connection, sql) or 0
-    if version > len(migrations()):
+    if version > newest:
         raise StoreUnavailable(
-            f"the store was made by a newer Turnlog (schema {version}; this one knows {len(migrations())})",
+            f"the store was made by a newer Turnlog (schema {version}; this one knows {newest})",
             hint="Upgrade Turnlog. Nothing was changed.",
         )
     return int(version)
@@ -168,7 +189,7 @@ async def _value(connection: Connection, sql: Any, values: tuple[Any, ...] = ())
     return row[0] if row else None
 
 
-def migrations() -> list[str]:
-    folder = resources.files("turnlog.stores") / "sql_postgres"
+def migrations(part: str = SESSIONS) -> list[str]:
+    folder = resources.files("turnlog.stores") / ("sql_postgres" if part == SESSIONS else f"sql_postgres_{part}")
     files = sorted((item for item in folder.iterdir() if item.name.endswith(".sql")), key=lambda item: item.name)
     return [item.read_text(encoding="utf-8") for item in files]
