@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from .core import masking
 from .core.keys import SessionKey
 from .errors import UsageError
-from .stores import parse_url
+from .stores import parse_url, postgres_driver
 
 PAGE_MAX = 200
 SENDER_MAX_CHARS = 200
@@ -158,7 +158,8 @@ async def _open_shelf(store_url: str) -> Shelf:
 
             return TableShelf(None)
         case _:
-            from .convlog_postgres import PostgresShelf
+            with postgres_driver():
+                from .convlog_postgres import PostgresShelf
 
             return await PostgresShelf.open(store_url)
 

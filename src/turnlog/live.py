@@ -20,6 +20,8 @@ class Live:
         """Of the user entry that began it."""
         self.first = FIRST
         """The number of its first event, where events are numbered."""
+        self.fenced = False
+        """Whether another process has taken the turn over: its end here is not its end."""
         self.events: list[Event] = []
         self._news = asyncio.Event()
 

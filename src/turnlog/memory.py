@@ -17,7 +17,7 @@ from .core import keys
 from .core.history import fence
 from .core.keys import SessionKey
 from .errors import UsageError
-from .stores import Clock, parse_url
+from .stores import Clock, parse_url, postgres_driver
 from .stores.stamping import now_ms
 
 RECALLED = 5
@@ -51,7 +51,7 @@ def owner_of(key: SessionKey) -> str:
     return keys.format(whole).removeprefix("agent:any:")
 
 
-def place_of(url: str, home: Path) -> str:
+def place_of(url: str) -> str:
     """Where the memory of a store is kept: beside it, in a file or a schema of its own."""
     scheme, path, _ = parse_url(url)
     match scheme:
@@ -132,7 +132,8 @@ async def open_memory(place: str, *, clock: Clock | None = None) -> AsyncGenerat
 
 async def _open(place: str, clock: Clock) -> Memory:
     if place.startswith(POSTGRES):
-        from .memory_postgres import PostgresMemory
+        with postgres_driver():
+            from .memory_postgres import PostgresMemory
 
         return await PostgresMemory.open(place, clock)
     from .memory_tables import TableMemory

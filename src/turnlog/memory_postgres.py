@@ -67,9 +67,7 @@ class PostgresMemory:
         sought = ["".join(tokens)[:WORD_MAX_CHARS] for tokens in wanted]
         if not sought:
             return []
-        return _memos(
-            await self._db.all(_RECALL, {"agent": agent, "owner": owner, "words": sought, "limit": limit})
-        )
+        return _memos(await self._db.all(_RECALL, {"agent": agent, "owner": owner, "words": sought, "limit": limit}))
 
     async def list(
         self, *, agent: str | None = None, owner: str | None = None, before: int | None = None, limit: int = 50
@@ -87,7 +85,9 @@ class PostgresMemory:
         where, values = _narrowed(agent, owner)
         for term in terms:
             for word, whole in _sought(term):
-                where.append(f"m.id IN (SELECT w.memo FROM turnlog.memo_words w WHERE w.word {'=' if whole else '^@'} %s)")
+                where.append(
+                    f"m.id IN (SELECT w.memo FROM turnlog.memo_words w WHERE w.word {'=' if whole else '^@'} %s)"
+                )
                 values.append(word)
         found = [memo for memo in await self._newest(where, values, CANDIDATES_MAX) if search.found(terms, memo.text)]
         found.sort(key=lambda memo: -_density(terms, memo.text))  # stable: of equal ones the newest

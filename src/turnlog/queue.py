@@ -97,11 +97,14 @@ class Line:
         """Those of them that are being stored as waiting."""
         self.door = asyncio.Lock()
         self.rerun = False
+        self.blocked = False
+        """The worker waits for a turn elsewhere: what comes now must be stored without it."""
+        self.lease: Lease | None = None
 
     @property
     def free(self) -> bool:
         """Nobody is before a message that comes now; the worker may be about to leave, or will look once more."""
-        return self.turn is None and self.fresh is None and not self.waiting and not self.joining
+        return self.turn is None and self.fresh is None and not (self.waiting or self.joining or self.blocked)
 
 
 class Queue:
@@ -112,6 +115,7 @@ class Queue:
         self._cap = cap
         self._lines: dict[str, Line] = {}
         self._closing = False
+        self._reruns = False
         self._begun: list[Callable[[Live], object]] = []
 
     def on_turn(self, tell: Callable[[Live], object]) -> None:
@@ -186,8 +190,10 @@ class Queue:
     async def resume(self, *, rerun: bool = False) -> int:
         """After a start: answers what waits, and marks turns cut short, or with `rerun` begins them once more.
 
-        Gives the number of sessions that had something to look after; their turns go on in the background.
+        The latter also holds for turns that others leave behind from now on. Gives the number of sessions that had
+        something to look after; their turns go on in the background.
         """
+        self._reruns = rerun
         found, cursor = 0, None
         while True:
             page = await self._store.find(Query(unfinished=True, limit=PAGE_MAX, cursor=cursor))
@@ -198,6 +204,11 @@ class Queue:
                 self._employ(row.id, line)
             if (cursor := page.next) is None:
                 return found
+
+    async def adopt(self) -> None:
+        """Sees to turns whose process fell silent, unless somebody else is faster. For servers that share a store."""
+        for session_id in await self._store.abandoned():
+            self._employ(session_id, self._lines.setdefault(session_id, Line()))
 
     async def idle(self) -> None:
         """Returns when nothing runs and nothing waits in this process."""
@@ -293,8 +304,8 @@ class Queue:
     async def _work(self, session_id: str, line: Line) -> None:
         try:
             async with AsyncExitStack() as stack:
-                lease = await self._lease(session_id, line, stack)
-                await self._serve(session_id, line, lease)
+                line.lease = await self._lease(session_id, line, stack)
+                await self._serve(session_id, line, line.lease)
         except BaseException as error:
             _refuse_all(line, error if isinstance(error, TurnlogError) else Busy("the turn was called off"))
             if not isinstance(error, TurnlogError | asyncio.CancelledError):
@@ -302,6 +313,7 @@ class Queue:
         finally:
             line.worker = None
             line.turn = None
+            line.lease = None
             if line.waiting or line.fresh:
                 self._employ(session_id, line)
             self._forget(session_id, line)
@@ -310,6 +322,8 @@ class Queue:
         try:
             return await stack.enter_async_context(self._store.lease(session_id, wait_s=0))
         except Busy:
+            line.blocked = True
+        try:
             if ticket := line.fresh:
                 line.fresh = None
                 try:
@@ -318,13 +332,16 @@ class Queue:
                     ticket.refuse(error)
                     raise
             return await stack.enter_async_context(self._store.lease(session_id))
+        finally:
+            line.blocked = False
 
     async def _serve(self, session_id: str, line: Line, lease: Lease) -> None:
         journal = await self._runner.take(session_id, lease)
-        if line.rerun and may_rerun(journal):
+        cut = journal.end > journal.row.last_seq  # marked just now
+        if (line.rerun or (self._reruns and cut)) and may_rerun(journal):
             await self._run(line, journal, Job())
         line.rerun = False
-        while True:
+        while lease.live:  # whoever took it over answers; who waits here is told so by the next worker
             if journal.reshaped:
                 journal = await self._runner.take(session_id, lease)  # what is folded need not be kept in mind
             if ticket := line.fresh:
@@ -388,6 +405,7 @@ class Queue:
                 if isinstance(item, Took):
                     self._taken(line, live, item)
                 else:
+                    live.fenced = line.lease is not None and not line.lease.live
                     live.add(item)
         except Exception as error:
             live.add(events.of_error(error))

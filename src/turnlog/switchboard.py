@@ -42,6 +42,8 @@ FAREWELL_S = 3.0
 """For last letters, when the server closes."""
 NAME_S = 1.0
 """For asking a platform who somebody is: the message waits for it, and the platform for the message."""
+LISTEN_AGAIN_S = 30.0
+"""After a platform could not be reached at all."""
 SLOW = ("compact",)
 """Commands that call a model: the platform is not kept waiting for them."""
 
@@ -242,10 +244,15 @@ class Switchboard:
         async def take(arrival: Arrival) -> None:
             await self.take(booth, arrival)
 
-        try:
-            await booth.channel.listen(take)
-        except TurnlogError as error:
-            self._log.error("channel", channel=_name(booth), error=str(error), hint=error.hint)
+        while True:
+            try:
+                return await booth.channel.listen(take)
+            except Unsent as error:
+                self._log.error("channel", channel=_name(booth), error=str(error), hint=error.hint)
+                await asyncio.sleep(LISTEN_AGAIN_S)
+            except TurnlogError as error:  # settings that must be mended; the other channels go on
+                self._log.error("channel", channel=_name(booth), error=str(error), hint=error.hint)
+                return None
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._watched(work))

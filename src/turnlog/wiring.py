@@ -91,7 +91,7 @@ class LazyMemory(AsyncExitStack):
 
     def __init__(self, settings: Settings, clock: Clock | None) -> None:
         super().__init__()
-        self._place = place_of(settings.store_url(), settings.home)
+        self._place = place_of(settings.store_url())
         self._clock = clock
         self._opening = asyncio.Lock()
         self._memory: Memory | None = None

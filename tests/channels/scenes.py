@@ -26,7 +26,7 @@ from turnlog.testing.platforms.slack import SlackPlatform
 from turnlog.testing.platforms.telegram import TelegramPlatform
 from turnlog.testing.platforms.webhook import WebhookPlatform
 
-HANGS_AFTER_S = 60
+HANGS_AFTER_S = 40
 SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()
 KEYS = {"telegram": "hook-secret", "slack": "signing", "feishu": ("encrypt", "verify")}
 

@@ -1,4 +1,4 @@
-"""The platforms' own SDKs as counterparts: their signers sign what we receive, their clients and parsers take our side."""
+"""The platforms' own SDKs as counterparts: their signers sign what we receive, their clients and parsers our side."""
 
 import asyncio
 import json
@@ -200,19 +200,21 @@ def test_discord_the_library_brings_messages_from_a_gateway_and_each_is_answered
                     world.discord.message("hello"),
                     world.discord.message("<@77> in a guild", guild="1", channel="50"),
                     world.discord.message("in a thread", guild="1", channel="60"),
+                    world.discord.message("in a guild nobody told us of", guild="2", channel="70"),
                     world.discord.message("from a bot", author={"id": "99", "username": "b", "bot": True}),
                 ]
                 for message in (*messages, messages[0]):
                     await world.discord.bring(message)
-                while len(world.discord.sent) < 3:
+                while len(world.discord.sent) < 4:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
                 await d.settled()
                 assert sorted(await d.users()) == [
                     ("agent:main:discord:direct:31", "hello"),
                     ("agent:main:discord:group:50", "[Ann] in a guild"),
                     ("agent:main:discord:group:50:thread:60", "[Ann] in a thread"),
+                    ("agent:main:discord:group:70", "[Ann] in a guild nobody told us of"),
                 ]
-                assert sorted(m["where"] for m in world.discord.sent) == ["50", "60", "900"]
+                assert sorted(m["where"] for m in world.discord.sent) == ["50", "60", "70", "900"]
 
     run(main())
 

@@ -12,9 +12,16 @@ from turnlog.convlog import Filter, Record, channel_of, file_name, open_convlog
 from turnlog.core import keys, masking
 from turnlog.errors import UsageError
 
+from ..stores.postgres import Urls
 from .running import CHAT, SESSIONS, running, talk, wait_until
 
-STORES = {"jsonl": "jsonl:{}/store", "sqlite": "sqlite:{}/store/sessions.db", "memory": "memory:"}
+STORES = {
+    "jsonl": "jsonl:{}/store",
+    "sqlite": "sqlite:{}/store/sessions.db",
+    "memory": "memory:",
+    "postgresql": Urls(),
+    "postgresql-16": Urls(version=16, schema="other"),
+}
 
 
 def record(n, channel="telegram-5", role="user", content=None, sender="ann", kind="telegram"):
@@ -92,7 +99,7 @@ def test_messages_are_paged_oldest_first(store, tmp_path):
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("store", ["jsonl", "sqlite"])
+@pytest.mark.parametrize("store", ["jsonl", "sqlite", "postgresql"])
 def test_what_was_written_is_there_for_the_next_process_and_private(store, tmp_path):
     async def go():
         url = STORES[store].format(tmp_path)
@@ -248,7 +255,16 @@ def test_only_the_edges_know_the_convlog():
     root = Path(turnlog.__file__).parent
     for path in root.rglob("*.py"):
         part = path.relative_to(root).parts[0].removesuffix(".py")
-        if part in ("server", "channels", "switchboard", "cli", "convlog", "convlog_files", "convlog_tables"):
+        if part in (
+            "server",
+            "channels",
+            "switchboard",
+            "cli",
+            "convlog",
+            "convlog_files",
+            "convlog_tables",
+            "convlog_postgres",
+        ):
             continue
         named = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
         assert not [node for node in named if "convlog" in (node.module or "")], path

@@ -8,19 +8,26 @@ from turnlog.core import keys
 from turnlog.memory import HEADING, as_context, open_memory, owner_of
 from turnlog.testing import FixedClock, ScriptedProvider
 
+from ..stores.postgres import Urls
 from .talk import ask, log, run, say
 
 ANN = "agent:main:telegram:direct:ann"
 BOB = "agent:main:telegram:direct:bob"
+PLACES = {"file": "{}/memory.db", "postgresql": Urls(), "postgresql-16": Urls(version=16, schema="other")}
+
+
+@pytest.fixture(params=PLACES)
+def place(request, tmp_path):
+    return PLACES[request.param].format(tmp_path)
 
 
 async def filled(memory, *texts, agent="main", owner="cli:direct:user"):
     return [await memory.save(agent, owner, text) for text in texts]
 
 
-def test_recall_finds_the_best_matches_first_in_english_and_chinese(tmp_path):
+def test_recall_finds_the_best_matches_first_in_english_and_chinese(place):
     async def main():
-        async with open_memory(str(tmp_path / "memory.db")) as memory:
+        async with open_memory(place) as memory:
             await filled(
                 memory,
                 "User: the deploy branch is release-7\nAssistant: noted",
@@ -38,9 +45,9 @@ def test_recall_finds_the_best_matches_first_in_english_and_chinese(tmp_path):
     run(main())
 
 
-def test_five_at_most_are_recalled_and_each_is_cut(tmp_path):
+def test_five_at_most_are_recalled_and_each_is_cut(place):
     async def main():
-        async with open_memory(":memory:") as memory:
+        async with open_memory(place) as memory:
             await filled(memory, *(f"apple number {n} " + "x" * 5_000 for n in range(9)))
             found = await memory.recall("main", "cli:direct:user", "apple")
             assert len(found) == 5
@@ -52,9 +59,9 @@ def test_five_at_most_are_recalled_and_each_is_cut(tmp_path):
     run(main())
 
 
-def test_nothing_of_one_principal_or_agent_is_recalled_for_another(tmp_path):
+def test_nothing_of_one_principal_or_agent_is_recalled_for_another(place):
     async def main():
-        async with open_memory(":memory:") as memory:
+        async with open_memory(place) as memory:
             await memory.save("main", owner_of(keys.parse(ANN)), "canary 12345")
             for agent, key in (("main", BOB), ("main", "agent:main:telegram:group:ann"), ("ops", ANN)):
                 assert await memory.recall(agent, owner_of(keys.parse(key)), "canary 12345") == []
@@ -64,10 +71,10 @@ def test_nothing_of_one_principal_or_agent_is_recalled_for_another(tmp_path):
     run(main())
 
 
-def test_memos_are_listed_searched_and_forgotten(tmp_path):
+def test_memos_are_listed_searched_and_forgotten(place, tmp_path):
     async def main():
         clock = FixedClock()
-        async with open_memory(str(tmp_path / "m.db"), clock=clock) as memory:
+        async with open_memory(place, clock=clock) as memory:
             ids = await filled(memory, "one red apple", "two green apples", "three pears")
             assert [memo.id for memo in await memory.list()] == ids[::-1]
             assert [memo.id for memo in await memory.list(limit=1, before=ids[2])] == [ids[1]]
@@ -80,9 +87,10 @@ def test_memos_are_listed_searched_and_forgotten(tmp_path):
             with pytest.raises(UsageError):
                 await memory.list(limit=1_000)
             assert (await memory.list())[0].ts == clock.now_ms
-        async with open_memory(str(tmp_path / "m.db")) as memory:
+        async with open_memory(place) as memory:
             assert len(await memory.list()) == 2
-        assert (tmp_path / "m.db").stat().st_mode & 0o777 == 0o600
+        for path in tmp_path.glob("memory.db*"):
+            assert path.stat().st_mode & 0o777 == 0o600
 
     run(main())
 

@@ -23,6 +23,7 @@ from . import (
     Reception,
     Rejected,
     Take,
+    Unsent,
     as_json,
     check_age,
     parsed,
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 API = "https://discord.com/api/v10"
 PING, COMMAND = 1, 2
 PONG, DEFERRED = 1, 5
+DIRECT = 1
 THREADS = (10, 11, 12)
-"""Types of channels that are threads."""
+"""Types of channels."""
 TALK = "ask"
 """The interaction whose option is said to the model; others are taken for chat commands of their name."""
 PAUSE_S = 0.5
@@ -104,7 +106,7 @@ class Discord:
         return self._arrival(
             place=place,
             parent=text(channel.get("parent_id")) if is_thread else "",
-            direct=not body.get("guild_id") and channel.get("type") != 3,
+            direct=not body.get("guild_id") and channel.get("type") == DIRECT,
             sender=text(user.get("id")),
             name=text(user.get("global_name")) or text(user.get("username")),
             message=text(body.get("id")),
@@ -153,7 +155,7 @@ class Discord:
         return self._arrival(
             place=str(message.channel.id),
             parent=str(parent) if parent and kind in THREADS else "",
-            direct=message.guild is None and kind != 3,
+            direct=kind == DIRECT,  # not "has no guild": of a guild it has not heard of, the library says None too
             sender=str(message.author.id),
             name=message.author.display_name,
             message=str(message.id),
@@ -166,7 +168,7 @@ class Discord:
     async def listen(self, take: Take) -> None:
         discord = _library()
         if self._settings.api_url != API:
-            discord.http.Route.BASE = self._settings.api_url
+            await self._go_elsewhere(discord)
         intents = discord.Intents(guilds=True, messages=True, message_content=True)
         client = discord.Client(intents=intents)
 
@@ -177,12 +179,21 @@ class Discord:
 
         try:
             await client.start(self._settings.token)
-        except discord.DiscordException as error:
+        except (discord.LoginFailure, discord.PrivilegedIntentsRequired) as error:
             raise UsageError(
                 f"Discord did not let us in: {error}", hint="Check the token and the intents of the bot."
             ) from error
+        except Exception as error:  # the library's own, and those of what it is built upon
+            raise Unsent(f"the connection to Discord failed: {type(error).__name__}: {error}"[:300]) from error
         finally:
             await client.close()
+
+    async def _go_elsewhere(self, discord: Any) -> None:
+        """The library knows one Discord, and keeps its addresses for the whole process."""
+        discord.http.Route.BASE = self._settings.api_url
+        found = await self._caller.call("/gateway/bot", method="GET")
+        socket = discord.gateway.DiscordWebSocket
+        socket.DEFAULT_GATEWAY = type(socket.DEFAULT_GATEWAY)(text(found.get("url")))
 
     async def send(self, outgoing: Outgoing) -> str:
         """By what the interaction gave, as long as Discord takes that; else as a message in the channel."""

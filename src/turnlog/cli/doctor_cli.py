@@ -64,7 +64,7 @@ def _revert(path: str) -> int:
     if flags_now().json:
         write_json({"restored": list(restored)})
     else:
-        for line in (*(f"put back: {inline(file)}" for file in restored), f"{len(restored)} files put back"):
+        for line in (*(f"put back: {inline(file)}" for file in restored), f"Files put back: {len(restored)}"):
             write(line)
     return 0
 
@@ -115,4 +115,4 @@ def _lines(report: "Report") -> Iterator[str]:
     yield f"SQLite {sqlite.library}: {sqlite.verdict}"
     for base in sqlite.databases:
         yield f"{inline(base.path)}: {base.bytes:,} bytes, {base.journal_mode}, integrity {inline(base.integrity)}"
-    yield f"{len(report.problems)} problems" if report.problems else "No problems."
+    yield f"Problems: {len(report.problems)}" if report.problems else "No problems."

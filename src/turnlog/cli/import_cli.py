@@ -63,11 +63,11 @@ def report(found: "Sequence[Imported]") -> list[str]:
         lines.append(f"{inline(item.source)}: {_outcome(item)}")
         lines += [f"  {inline(note)}" for note in item.notes]
     made = [item for item in found if item.id]
-    left = f", {len(found) - len(made)} left out" if len(made) < len(found) else ""
-    return [*lines, f"{len(made)} sessions, {sum(item.entries for item in made)} new entries{left}"]
+    told = f"Sessions: {len(made)}, entries added: {sum(item.entries for item in made)}"
+    return [*lines, f"{told}, left out: {len(found) - len(made)}"]
 
 
 def _outcome(item: "Imported") -> str:
     if not item.id:
         return "left out"
-    return f"{item.id}, {item.entries} new entries" if item.entries else f"{item.id}, nothing new"
+    return f"{item.id}, entries added: {item.entries}" if item.entries else f"{item.id}, nothing added"

@@ -66,7 +66,7 @@ class Chat(Controller):
             ticket = await service.taking_in(row, data.message, who.name, take)
         except Busy as error:
             raise _queue_is_full(error) from error
-        told = _of_ticket(ticket) if ticket.stored.result() else _told_before(service, row, ticket)
+        told = _of_ticket(service, ticket) if ticket.stored.result() else _told_before(service, row, ticket)
         return stream(request, row.id, told)
 
     @get("/stream", operation_id="rejoin", summary="Come back to a running turn")
@@ -149,7 +149,7 @@ async def _new(service: Service, who: Principal, place: SessionKey, session_id: 
                 raise NotFound(f"there is no session {session_id}") from error
 
 
-async def _of_ticket(ticket: Ticket) -> AsyncGenerator[bytes]:
+async def _of_ticket(service: Service, ticket: Ticket) -> AsyncGenerator[bytes]:
     if not ticket.turn.done() and ticket.position:
         yield sse.frame(Queued(position=ticket.position))
     try:
@@ -157,7 +157,7 @@ async def _of_ticket(ticket: Ticket) -> AsyncGenerator[bytes]:
     except TurnlogError as error:
         yield sse.frame(events.of_error(error))
         return
-    async with aclosing(sse.follow(live, after)) as told:
+    async with aclosing(service.rejoining.follow(live, after)) as told:
         async for chunk in told:
             yield chunk
 

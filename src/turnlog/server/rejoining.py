@@ -11,7 +11,7 @@ from contextlib import aclosing
 from ..core.entries import Assistant, Entry, Failed, Received, ToolResult, User, text_of, tool_uses
 from ..core.events import Done, ErrorEvent, Event, Snapshot, Stopped
 from ..core.session import Session
-from ..errors import NotFound
+from ..errors import Busy, NotFound
 from ..live import Live
 from ..queue import Queue
 from ..stores import Store
@@ -44,9 +44,17 @@ class Rejoining:
     async def of_turn(self, session_id: str, seq: int) -> AsyncGenerator[bytes]:
         """A turn from its beginning, for one who holds nothing of it."""
         live = self._turns.around(session_id, seq)
-        told = sse.follow(live) if live else self._from_log(session_id, seq)
+        told = self.follow(live) if live else self._from_log(session_id, seq)
         async with aclosing(told):
             async for chunk in told:
+                yield chunk
+
+    async def follow(self, live: Live, after: int = 0) -> AsyncGenerator[bytes]:
+        """A turn of this process to its end, also if another process had to take it over."""
+        async for chunk in sse.follow(live, after):
+            yield chunk
+        if live.fenced:
+            async for chunk in self._from_log(live.session_id, live.seq):
                 yield chunk
 
     async def _is_untold(self, session_id: str, after: Place) -> bool:
@@ -63,9 +71,9 @@ class Rejoining:
         if live is None:
             told = self._from_log(session_id, after.turn)
         elif live.first <= after.n < live.first + len(live.events):
-            told = sse.follow(live, after.n - live.first + 1)
+            told = self.follow(live, after.n - live.first + 1)
         else:
-            told = _anew(live)
+            told = self._anew(live)
         async with aclosing(told):
             async for chunk in told:
                 yield chunk
@@ -73,14 +81,14 @@ class Rejoining:
     async def _newest(self, session_id: str) -> AsyncGenerator[bytes]:
         while True:
             if live := self._turns.running(session_id):
-                told = sse.follow(live)
+                told = self.follow(live)
                 break
             try:
                 row = await self._store.describe(session_id)
             except NotFound:
                 yield sse.frame(GONE)
                 return
-            if row.under_way and not self._queue.is_busy(session_id):
+            if row.under_way:
                 told = self._from_log(session_id, await self._newest_turn(row))
                 break
             if not row.under_way and not row.received:
@@ -107,7 +115,7 @@ class Rejoining:
             except NotFound:
                 yield sse.frame(GONE)
                 return
-            entries = _only_turn(entries)
+            entries, end = _only_turn(entries), entries[-1].seq if entries else 0
             for entry in entries:
                 if isinstance(entry, Assistant) and entry.seq > shown and (text := text_of(entry.content)):
                     shown, told = entry.seq, True
@@ -116,16 +124,25 @@ class Rejoining:
                 told = True
                 yield sse.frame(Snapshot(text=""), at=at)
             if live := self._turns.get(session_id, turn):
-                async for chunk in _anew(live):
+                async for chunk in self._anew(live):
                     yield chunk
                 return
-            if end := await self._end(session_id, entries):
-                yield sse.frame(end, at=f"{turn}-{sse.ENDED}")
+            if last := await self._end(session_id, entries, end):
+                yield sse.frame(last, at=f"{turn}-{sse.ENDED}")
                 return
             await asyncio.sleep(LOOK_S)
 
-    async def _end(self, session_id: str, turn: Sequence[Entry]) -> Event | None:
-        """The terminal event of a turn that is over; None while it is under way, or about to be begun again."""
+    async def _anew(self, live: Live) -> AsyncGenerator[bytes]:
+        """The whole turn, for one who holds something else of it."""
+        yield sse.frame(Snapshot(text=""), at=f"{live.seq}-{sse.HELD_NOTHING}")
+        async for chunk in self.follow(live):
+            yield chunk
+
+    async def _end(self, session_id: str, turn: Sequence[Entry], end: int) -> Event | None:
+        """The terminal event of a turn that is over; None while it is under way, or about to be begun again.
+
+        `end`: of the log, as far as it was read.
+        """
         match next((e for e in reversed(turn) if isinstance(e, User | Assistant | ToolResult | Failed)), None):
             case Assistant(stop="interrupted"):
                 return Stopped()
@@ -135,23 +152,30 @@ class Rejoining:
             case Failed(code="stopped"):
                 return Stopped()
             case Failed() as failed:
-                again = failed.code == "interrupted" and self._queue.is_busy(session_id)
-                return None if again else ErrorEvent(error=failed.reason, code=failed.code, hint=INTERRUPTED.hint)
+                cut = failed.code == "interrupted" and end == turn[-1].seq
+                return (
+                    None
+                    if cut and await self._is_begun_again(session_id, end)
+                    else ErrorEvent(error=failed.reason, code=failed.code, hint=INTERRUPTED.hint)
+                )
             case None:
                 return INTERRUPTED
             case _:
                 return None if await self._is_last(session_id, turn) else INTERRUPTED
 
+    async def _is_begun_again(self, session_id: str, end: int) -> bool:
+        """Who marks a turn as cut has the lease, and keeps it while the turn runs once more, on whatever server."""
+        if self._queue.is_busy(session_id):
+            return True
+        try:
+            async with self._store.lease(session_id, wait_s=0):
+                return (await self._store.describe(session_id)).last_seq > end
+        except Busy:
+            return True
+
     async def _is_last(self, session_id: str, turn: Sequence[Entry]) -> bool:
         row = await self._store.describe(session_id)
         return row.under_way or row.last_seq <= turn[-1].seq
-
-
-async def _anew(live: Live) -> AsyncGenerator[bytes]:
-    """The whole turn, for one who holds something else of it."""
-    yield sse.frame(Snapshot(text=""), at=f"{live.seq}-{sse.HELD_NOTHING}")
-    async for chunk in sse.follow(live):
-        yield chunk
 
 
 def _only_turn(entries: Sequence[Entry]) -> list[Entry]:

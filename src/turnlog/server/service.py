@@ -150,6 +150,8 @@ class Service:
             outcome(live.events[-1])
         self.turns.end(live)
         self.log.info("turn", session=live.session_id, turn=live.seq, outcome=_outcome(live))
+        if live.fenced:
+            return  # whoever took it over writes it down
         async with self.lock(live.session_id):
             try:
                 row = await self.turnlog.store.describe(live.session_id)

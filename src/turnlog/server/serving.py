@@ -23,6 +23,7 @@ from ..stores.files import make_dir, replace_file
 from ..stores.stamping import now_ms
 from ..switchboard import Switchboard
 from ..wiring import open as open_turnlog
+from .adopting import keep_adopting
 from .app import create_app
 from .expiring import keep_expiring
 from .logs import open_log
@@ -35,6 +36,10 @@ BACKLOG = 2_048
 """Connections that may wait to be taken: many clients come back at once after a restart."""
 LAST_WRITES_S = 5
 """After the turns have ended, for streams to be sent out."""
+FIRST = "first"
+"""The ledger's space for who makes the first token: of several servers that start at once, one."""
+FIRST_S = 60.0
+"""If that one dies meanwhile, the next start after this does it."""
 TOKEN_FILE = "admin.token"  # noqa: S105 - the name of a file
 
 
@@ -65,7 +70,7 @@ async def open_service(
 async def first_link(service: Service) -> str | None:
     """At the very first start: an administrator's token, kept in a file, and the path of a link that signs in once."""
     tokens = service.tokens
-    if await tokens.list():
+    if await tokens.list() or await service.turnlog.store.ledger.put_if_absent(FIRST, FIRST, True, ttl_s=FIRST_S):
         return None
     token, text = await tokens.create("admin", ["admin"])
     replace_file(service.turnlog.settings.home / TOKEN_FILE, text.encode() + b"\n", durable=True)
@@ -88,10 +93,11 @@ async def serve(*, home: str | Path | None = None, tell: Any = print, **flags: A
             service.log.info("started", base=base, store=_scheme(settings), resumed=resumed)
             if service.switchboard is not None:
                 await service.switchboard.start()
-            expiring = asyncio.create_task(keep_expiring(service))
+            chores = {asyncio.create_task(keep(service)) for keep in (keep_expiring, keep_adopting)}
             await server.until_closed()
-            expiring.cancel()
-            await asyncio.wait({expiring})
+            for chore in chores:
+                chore.cancel()
+            await asyncio.wait(chores)
 
 
 class Server:

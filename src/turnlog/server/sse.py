@@ -14,7 +14,7 @@ import msgspec
 from litestar.types import Receive, Scope, Send
 from msgspec import Struct
 
-from ..core.events import Event, TextDelta, ThinkingDelta, of_error
+from ..core.events import TERMINAL, Event, TextDelta, ThinkingDelta, of_error
 from ..errors import UsageError
 from ..live import Live
 
@@ -65,12 +65,18 @@ def of_turn(live: Live, index: int, event: Event) -> bytes:
 
 
 async def follow(live: Live, after: int = 0) -> AsyncGenerator[bytes]:
-    """The frames of a turn from that event on, several at once where several wait."""
+    """The frames of a turn from that event on, several at once where several wait.
+
+    Of one that was taken over by another process, not the end: it goes on there.
+    """
     slow = False
     while await live.reach(after):
         batch = live.events[after : after + BATCH_MAX]
-        frames = [of_turn(live, after + index, event) for index, event in _joined(batch, slow)]
+        told = batch[:-1] if live.fenced and isinstance(batch[-1], TERMINAL) else batch
+        frames = [of_turn(live, after + index, event) for index, event in _joined(told, slow)]
         after += len(batch)
+        if not frames:
+            continue
         start = time.monotonic()
         yield b"".join(frames)
         slow = time.monotonic() - start > SLOW_S

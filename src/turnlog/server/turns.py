@@ -35,7 +35,8 @@ class Turns:
             del self._kept[key]
 
     def get(self, session_id: str, seq: int) -> Live | None:
-        return self._kept.get((session_id, seq))
+        live = self._kept.get((session_id, seq))
+        return None if live is None or (live.fenced and live.over) else live
 
     def around(self, session_id: str, seq: int) -> Live | None:
         """The turn that a message belongs to: a message that steers is not the one that began it."""

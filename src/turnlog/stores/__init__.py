@@ -5,8 +5,8 @@ mean is in `core`. `turnlog.testing.StoreContract` is the suite that each store 
 """
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -99,6 +99,10 @@ class Store(Protocol):
     async def delete(self, session_id: str) -> None: ...
     def lease(self, session_id: str, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
         """Waits for a running turn to end, for ever or up to wait_s; then Busy, which names the holder."""
+        ...
+
+    async def abandoned(self) -> list[str]:
+        """Sessions whose lease ran out because its holder fell silent. None where leases end with their process."""
         ...
 
     def watch(self, session_id: str, *, after: int) -> AsyncIterator[Entry]:
@@ -197,10 +201,17 @@ async def _connect(
 
 async def _connect_postgres(url: str, durability: str, inject: str, clock: Clock | None) -> Store:
     """Its options are its own and libpq's, so its URL stays whole."""
-    try:
+    with postgres_driver():
         from .postgres import PostgresStore
+    return await PostgresStore.open(url, durability=durability, inject=inject, clock=clock)
+
+
+@contextmanager
+def postgres_driver() -> Generator[None]:
+    """Around an import of what needs it."""
+    try:
+        yield
     except ImportError as error:
         raise UsageError(
             f"the PostgreSQL store needs its driver ({error})", hint="Install turnlog[postgres]."
         ) from error
-    return await PostgresStore.open(url, durability=durability, inject=inject, clock=clock)

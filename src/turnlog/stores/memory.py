@@ -97,6 +97,9 @@ class MemoryStore:
             lease.live = False
             turn.release()
 
+    async def abandoned(self) -> list[str]:
+        return []
+
     def watch(self, session_id: str, *, after: int) -> AsyncIterator[Entry]:
         return self._watchers.follow(session_id, after, lambda seq: self.read(session_id, after=seq))
 

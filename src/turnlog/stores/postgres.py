@@ -133,6 +133,9 @@ class PostgresStore:
     def lease(self, session_id: str, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
         return self._leases.take(keys.check_session_id(session_id), wait_s)
 
+    async def abandoned(self) -> list[str]:
+        return await self._leases.abandoned()
+
     def watch(self, session_id: str, *, after: int) -> AsyncIterator[Entry]:
         self._bell.listen()
         return self._watchers.follow(session_id, after, lambda seq: self.read(session_id, after=seq, limit=READ_PAGE))

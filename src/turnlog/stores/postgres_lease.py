@@ -22,6 +22,8 @@ BEATS = 4
 """In the time a lease lasts: three may get lost."""
 POLL_FIRST_S = 0.02
 POLL_MAX_S = 0.5
+ABANDONED_MAX = 100
+"""Told at once; the next look finds the rest."""
 RELEASE_PATIENCE_S = 1.0
 """A lease that cannot be given back expires by itself."""
 
@@ -138,6 +140,14 @@ class PostgresLeases:
                 patience_s=RELEASE_PATIENCE_S,
             )
             self._bell.ring(session_id)
+
+    async def abandoned(self) -> list[str]:
+        """A lease that is given back leaves no row; one that ran out does, until somebody takes it."""
+        rows = await self._db.all(
+            "SELECT session_id FROM turnlog.leases WHERE expires_at <= clock_timestamp() ORDER BY expires_at LIMIT %s",
+            (ABANDONED_MAX,),
+        )
+        return [name for (name,) in rows]
 
     async def close(self) -> None:
         if self._heart is not None:

@@ -9,7 +9,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
@@ -30,13 +30,14 @@ DEADLOCKS_MAX = 20
 
 Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = AsyncConnection[Row]
+Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 T = TypeVar("T")
 
 
 class Call:
     """One statement. `open_ended`: it was sent at least once, and no answer came."""
 
-    def __init__(self, sql: bytes, values: Sequence[Any], limit_s: float, room: asyncio.Semaphore) -> None:
+    def __init__(self, sql: bytes, values: Values, limit_s: float, room: asyncio.Semaphore) -> None:
         self.sql = sql
         self.values = values
         self.limit_s = limit_s
@@ -58,7 +59,7 @@ class Database:
     async def all(
         self,
         sql: str,
-        values: Sequence[Any] = (),
+        values: Values = (),
         *,
         changes: bool = False,
         urgent: bool = False,
@@ -79,7 +80,7 @@ class Database:
                 task.cancel()
             raise
 
-    async def one(self, sql: str, values: Sequence[Any] = (), *, changes: bool = False) -> Any:
+    async def one(self, sql: str, values: Values = (), *, changes: bool = False) -> Any:
         """The only value, or the only row, or None."""
         rows = await self.all(sql, values, changes=changes)
         if not rows:

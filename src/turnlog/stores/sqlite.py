@@ -241,6 +241,9 @@ class SqliteStore:
     def lease(self, session_id: str, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
         return self._leases.take(keys.check_session_id(session_id), wait_s)
 
+    async def abandoned(self) -> list[str]:
+        return []
+
     def watch(self, session_id: str, *, after: int) -> AsyncIterator[Entry]:
         return self._watchers.follow(session_id, after, lambda seq: self.read(session_id, after=seq, limit=1000))
 

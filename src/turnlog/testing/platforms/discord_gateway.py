@@ -59,12 +59,13 @@ class _Gateway:
                 "shards": 1,
                 "session_start_limit": {"total": 1000, "remaining": 999, "reset_after": 0, "max_concurrency": 1},
             },
-            "oauth2/applications/@me": {"id": "77", "name": "try", "flags": 0, "bot_public": True},
+            "oauth2/applications/@me": _APPLICATION,
         }
         path = call.path.partition("/v10/")[2]
         status, told = (200, own[path]) if path in own else self._platform.answer(call)
-        text = "" if status == 204 else json.dumps(told)
-        return web.Response(status=status, text=text, headers={"Content-Type": "application/json"})
+        body = b"" if status == 204 else json.dumps(told).encode()
+        # The library reads an answer as JSON only if its type is this and nothing more.
+        return web.Response(status=status, body=body, headers={"Content-Type": "application/json"})
 
     async def connect(self, request: Any) -> Any:
         from aiohttp import web
@@ -104,6 +105,18 @@ class _Gateway:
                 pass
 
 
+_APPLICATION: Fields = {
+    "id": "77",
+    "name": "try",
+    "description": "",
+    "icon": None,
+    "rpc_origins": [],
+    "bot_public": True,
+    "bot_require_code_grant": False,
+    "verify_key": "",
+    "flags": 0,
+    "owner": {"id": "31", "username": "ann", "discriminator": "0", "avatar": None},
+}
 _GUILD: Fields = {
     "id": "1",
     "name": "A guild",

@@ -1,0 +1,19 @@
+"""Takes over the turns of servers that fell silent: killed, stopped, or cut off from the database."""
+
+import asyncio
+
+from ..errors import TurnlogError
+from .service import Service
+
+EVERY_S = 1.0
+"""Beside the time a lease takes to run out, what a takeover may take. One cheap statement each time."""
+
+
+async def keep_adopting(service: Service, every_s: float = EVERY_S) -> None:
+    """Until cancelled. While the store is away there is nothing to do, and others say so."""
+    while not service.closing:
+        await asyncio.sleep(every_s)
+        try:
+            await service.turnlog.queue.adopt()
+        except TurnlogError as error:
+            service.log.warning("adopting", error=str(error))
