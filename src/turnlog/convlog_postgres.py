@@ -53,8 +53,8 @@ class PostgresShelf:
         # One statement, so that the page and the total are of the same moment.
         rows = await self._db.all(
             f"SELECT (SELECT count(*) FROM turnlog.messages m WHERE {where}), p.record_json FROM (SELECT 1) one"
-            f" LEFT JOIN (SELECT m.n, m.record_json FROM turnlog.messages m WHERE {where} ORDER BY m.n LIMIT %s OFFSET %s)"
-            " p ON true ORDER BY p.n",
+            f" LEFT JOIN (SELECT m.n, m.record_json FROM turnlog.messages m WHERE {where}"
+            " ORDER BY m.n LIMIT %s OFFSET %s) p ON true ORDER BY p.n",
             (*values, *values, limit, start),
         )
         return [_decode(line) for _, line in rows if line is not None], rows[0][0]

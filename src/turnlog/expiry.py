@@ -13,7 +13,7 @@ from msgspec import Struct
 from .core.entries import MESSAGES, Entry, Received
 from .core.query import PAGE_MAX, Query
 from .core.session import Session, milliseconds
-from .errors import Busy, NotFound
+from .errors import Busy, Corrupt, NotFound
 from .sessions import Sessions
 from .settings import parse_reset
 from .stores import Clock, Store
@@ -33,7 +33,10 @@ class Expired(Struct, frozen=True, kw_only=True, rename="camel"):
 
 async def spoken_at(store: Store, row: Session) -> int:
     """When somebody last said something, in Unix ms; renames, pins and notices do not count."""
-    entries = await store.read(row.id, before=row.last_seq + 1, limit=LOOKED_BACK)
+    try:
+        entries = await store.read(row.id, before=row.last_seq + 1, limit=LOOKED_BACK)
+    except Corrupt:
+        return row.last_at  # later than it may have been: damage keeps a session rather than ending it
     return next((milliseconds(entry.ts) for entry in reversed(entries) if _is_said(entry)), row.created_at)
 
 
@@ -77,7 +80,9 @@ async def expire(
     due: list[Expired] = []
     for row in await _candidates(sessions, clock() - min(ttl_days or trash_days, trash_days) * DAY_MS):
         step = await _step(store, row, ttl_days, trash_days, clock())
-        if step is not None and (not apply or await _carry_out(sessions, store, step)):
+        if step is not None and apply:
+            step = await _carry_out(sessions, store, step, ttl_days, trash_days, clock())
+        if step is not None:
             due.append(step)
     return due
 
@@ -112,14 +117,19 @@ async def _step(store: Store, row: Session, ttl_days: int | None, trash_days: in
     return None
 
 
-async def _carry_out(sessions: Sessions, store: Store, step: Expired) -> bool:
-    """False where a turn runs, or somebody was faster."""
+async def _carry_out(
+    sessions: Sessions, store: Store, step: Expired, ttl_days: int | None, trash_days: int, now_ms: int
+) -> Expired | None:
+    """None where a turn runs, or somebody came back since it was decided: with the lease it is decided once more."""
     try:
         async with store.lease(step.session_id, wait_s=0):
+            now = await _step(store, await store.describe(step.session_id), ttl_days, trash_days, now_ms)
+            if now is None or now.action != step.action:
+                return None
             if step.action == "archive":
                 await sessions.set_status(step.session_id, "archived", step.reason)
             else:
                 await sessions.delete(step.session_id)
     except (Busy, NotFound):
-        return False
-    return True
+        return None
+    return step

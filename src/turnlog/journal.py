@@ -158,6 +158,8 @@ class Journal:
     async def settle(self, *last: Entry) -> None:
         """Ends a turn: of what was held back, the questions and the answer's text are stored, in one append."""
         held, self.held = self.held, []
+        if self._hold == "until_done":
+            last = tuple(entry for entry in last if not isinstance(entry, ToolResult))  # of calls that are not stored
         seqs = tuple(seq for entry in held if isinstance(entry, User) for seq in entry.from_)
         bodies: list[Entry] = [self._spoken(seqs)] if seqs else []
         answers = [entry for entry in held if isinstance(entry, Assistant)]

@@ -21,13 +21,13 @@ from .compactor import Compactor
 from .core import guard, keys, prompt as prompts
 from .core.compaction import Keep
 from .core.entries import Assistant, Content, Entry, Failed, text_of
-from .core.events import Done, Event
+from .core.events import Event
 from .core.guard import Compact, Limits
 from .core.history import History
 from .core.keys import Inbound, SessionKey
 from .core.prompt import Prompt
 from .core.session import Session
-from .errors import ContextOverflow, ProviderRefused, UsageError
+from .errors import ContextOverflow, ProviderRefused, TurnlogError, UsageError
 from .journal import Journal
 from .ladder import climb
 from .memory import Memory, as_context, owner_of
@@ -75,7 +75,7 @@ class Turnlog:
         self.memory = memory
         """Opens the global memory when it is first asked for."""
         self._clock = clock
-        self._remembering: set[asyncio.Task[None]] = set()
+        self._passing_away: set[asyncio.Task[None]] = set()
 
     async def send(
         self,
@@ -147,9 +147,9 @@ class Turnlog:
         )
         ticket = await self.queue.accept(row.id, incoming)
         if not kept:
-            task = asyncio.create_task(self._remember(row, ticket, content))
-            self._remembering.add(task)
-            task.add_done_callback(self._remembering.discard)
+            task = asyncio.create_task(self._pass_away(row, ticket))
+            self._passing_away.add(task)
+            task.add_done_callback(self._passing_away.discard)
         return ticket
 
     async def _receiving(self, where: Where) -> Session:
@@ -168,20 +168,18 @@ class Turnlog:
         memory = await self.memory()
         return as_context(await memory.recall(row.agent, owner_of(keys.parse(row.key)), text_of(content)))
 
-    async def _remember(self, row: Session, ticket: Ticket, content: Content) -> None:
-        async for event in self.queue.follow(ticket):
-            if isinstance(event, Done) and ticket.stored.result():  # what was delivered before is remembered already
-                entries = await self.store.read(row.id)
-                reply = next((text_of(e.content) for e in reversed(entries) if isinstance(e, Assistant)), "")
-                memory = await self.memory()
-                owner = owner_of(keys.parse(row.key))
-                await memory.save(row.agent, owner, f"User: {text_of(content)}\nAssistant: {reply}")
-        await self.sessions.delete(row.id)
+    async def _pass_away(self, row: Session, ticket: Ticket) -> None:
+        """A session for one turn ends with it, however it ends."""
+        try:
+            async for _ in self.queue.follow(ticket):
+                pass
+        finally:
+            await self.sessions.delete(row.id)
 
     async def close(self) -> None:
         """Ends what runs; called by `turnlog.open` on the way out."""
         await self.queue.close()
-        await asyncio.gather(*self._remembering, return_exceptions=True)
+        await asyncio.gather(*self._passing_away, return_exceptions=True)
 
     async def session(self, where: Where) -> Session:
         """The session that is meant; opened, if a key is given."""
@@ -240,10 +238,11 @@ class Turnlog:
         """
         row = await self.session(where)
         agent = await self._agent(row.agent)
-        limits = replace(agent.limits, system=system or agent.limits.system, window=window or agent.limits.window)
-        compactor = Compactor(summarise=summarise, window=window) if summarise else agent.compactor
+        scaled = await self._scaled(agent)
+        limits = replace(scaled, system=system or scaled.system, window=window or scaled.window)
+        compactor = Compactor(summarise=_own(summarise), window=window) if summarise else agent.compactor
         async with self.store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
-            journal = await self._runner.take(row.id, lease, mark=False)
+            journal = await self._runner.take(row.id, lease, mark=False, hold="nothing")
             try:
                 reply = await _fitted(journal, limits, call, compactor)
             except ContextOverflow as overflow:
@@ -282,15 +281,30 @@ class Turnlog:
         return await self.queue.resume(rerun=rerun)
 
 
+def _own(summarise: Summarise) -> Summarise:
+    """Somebody else's function: whatever it raises is a summary that failed, and the ladder goes on without it."""
+
+    async def call(prompt: Prompt) -> str:
+        try:
+            return await summarise(prompt)
+        except TurnlogError:
+            raise
+        except Exception as error:
+            raise ProviderRefused(f"{type(error).__name__}: {error}") from error
+
+    return call
+
+
 async def _fitted(journal: Journal, limits: Limits, call: OwnCall, compactor: Compactor) -> Assistant:
     async def attempt(shown: History) -> AsyncIterator[Event | Assistant]:
         answer = await call(shown)
         yield Assistant(content=answer, stop="end_turn") if isinstance(answer, str) else answer
 
+    reply: Assistant | None = None
     async for item in climb(journal, limits, attempt, compactor, compact_first=True):
-        if isinstance(item, Assistant):
-            return item
-    raise ProviderRefused("the call gave no answer")
+        reply = item if isinstance(item, Assistant) else reply
+    assert reply is not None  # climb ends with an answer or raises
+    return reply
 
 
 def _asked_for(journal: Journal, limits: Limits) -> Compact:

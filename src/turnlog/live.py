@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from .core.entries import Assistant, Entry, Failed, User, text_of, tool_uses
-from .core.events import TERMINAL, Done, ErrorEvent, Event, Snapshot
+from .core.answers import Outcome, end_of
+from .core.entries import Assistant, Entry, Failed, User, text_of
+from .core.events import TERMINAL, Done, ErrorEvent, Event, Snapshot, Stopped
 
 FIRST = 1
 FIRST_AGAIN = 1_000_001
@@ -55,15 +56,21 @@ def replay(done: Done, seq: int, later: Sequence[Entry]) -> Live:
     """A turn that ran elsewhere, from what it stored: the one that took message `seq`. `done`: how it ends if well."""
     taken = next((e for e in later if isinstance(e, User) and seq in e.from_), None)
     live = Live(done.session_id, taken.seq if taken else seq)
-    for entry in later:
-        if taken is None or entry.seq <= taken.seq:
-            continue
-        if isinstance(entry, Assistant) and text_of(entry.content):
+    rest = [entry for entry in later if taken is not None and entry.seq > taken.seq]
+    outcome = end_of(rest)
+    for entry in rest:
+        if outcome is not None and entry.seq > outcome.end_seq:
+            break
+        if isinstance(entry, Assistant) and entry.stop != "error" and text_of(entry.content):
             live.add(Snapshot(text=text_of(entry.content)))
-        if isinstance(entry, Failed):
-            live.add(ErrorEvent(error=entry.reason, code=entry.code))
-        elif isinstance(entry, Assistant) and not tool_uses(entry):
+    match outcome:
+        case Outcome(end="done"):
             live.add(done)
-    if not live.over:
-        live.add(ErrorEvent(error="the message was withdrawn", code="interrupted"))
+        case Outcome(end="stopped"):
+            live.add(Stopped())
+        case Outcome():
+            reason = next((e.reason for e in rest if isinstance(e, Failed) and e.seq == outcome.end_seq), "")
+            live.add(ErrorEvent(error=reason, code=outcome.code))
+        case _:
+            live.add(ErrorEvent(error="the message was withdrawn", code="interrupted"))
     return live

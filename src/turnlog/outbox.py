@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from .channels import Address, Channel, Outgoing, Rejected, Unsent
 from .core.entries import clean
 from .core.splitting import split
-from .errors import StoreError
+from .errors import StoreError, TurnlogError
 from .stores import Clock, Store
 
 AWAITED = "awaited"
@@ -149,16 +149,20 @@ class Outbox:
     async def run(self) -> None:
         """Sends until cancelled. Of several processes at one store, one sends and the others wait to take over."""
         try:
-            async with self._store.lease(LEASE):
-                while True:
-                    self._news.clear()
-                    wait_s = LOOK_S
-                    with suppress(StoreError):  # the store may come back; nothing is lost meanwhile
-                        wait_s = await self._send_due()
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._news.wait(), wait_s)
+            while True:
+                with suppress(TurnlogError):  # the store may come back; nothing is lost meanwhile
+                    async with self._store.lease(LEASE) as lease:
+                        while lease.live:
+                            await self._send_and_wait()
+                await asyncio.sleep(LOOK_S)
         finally:
             await self._stop_lanes()
+
+    async def _send_and_wait(self) -> None:
+        self._news.clear()
+        wait_s = await self._send_due()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), wait_s)
 
     async def deliver_due(self) -> None:
         """Everything that is due now; returns when it was tried."""

@@ -8,21 +8,18 @@ Turns run in tasks of their own: who listens may go away and come back.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
-from typing import Literal, TypeAlias
-
-from msgspec import Struct
 
 from .core import events
-from .core.entries import Assistant, Content, Failed, Received, User
-from .core.events import Done, Event, Queued, Stopped
+from .core.entries import Assistant, Failed, Received, User
+from .core.events import Done, Event, Stopped
 from .core.query import PAGE_MAX, Query
 from .errors import Busy, Conflict, NotFound, TurnlogError
 from .journal import Journal
 from .live import FIRST_AGAIN, Live, replay
 from .runner import Job, Runner, Took
 from .stores import Lease, Store
+from .tickets import Incoming, Line, Mode, Ticket, refuse_all
 
-Mode: TypeAlias = Literal["steer", "followup", "collect", "interrupt"]
 CAP = 20
 """Messages that may wait in one session."""
 DELIVERED = "delivered"
@@ -32,79 +29,10 @@ CLOSING_S = 150.0
 """How long a close waits for what is done after turns; a summary gives up before that."""
 PATIENCE_S = 0.05
 """A turn that is over ends its task within this, unless a compaction follows: then messages wait as `received`."""
+ATTEMPTS = "attempts"
+"""The ledger's space for: how often a start has begun what an earlier process left waiting."""
 RERUNS_MAX = 1
 """A turn that a crash cut short is begun once more, not for ever: it may be what crashes us."""
-
-
-class Incoming(Struct, frozen=True, kw_only=True):
-    """A message as an edge hands it in."""
-
-    content: Content
-    message_id: str | None = None
-    dedupe_id: str | None = None
-    dedupe_scope: str = ""
-    """Channel and account: delivery ids are unique within."""
-    sender: str | None = None
-    context: str = ""
-    """Joins the system prompt of its turn; is not stored."""
-    mode: Mode | None = None
-
-
-class Ticket:
-    """A message that was taken in."""
-
-    def __init__(self, session_id: str, incoming: Incoming) -> None:
-        self.session_id = session_id
-        self.incoming = incoming
-        self.since = 0
-        self.position = 0
-        """Its place among those who waited when it came; 0: its turn began at once."""
-        loop = asyncio.get_running_loop()
-        self.stored: asyncio.Future[bool] = loop.create_future()
-        """True once it is durable; False: it had been delivered before."""
-        self.turn: asyncio.Future[tuple[Live, int]] = loop.create_future()
-        """The turn that took it, and how many of its events were over by then."""
-
-    async def follow(self) -> AsyncIterator[Event]:
-        if not self.turn.done() and self.position:
-            yield Queued(position=self.position)
-        live, after = await asyncio.shield(self.turn)
-        async for event in live.follow(after):
-            yield event
-
-    def refuse(self, error: BaseException) -> None:
-        for future in (self.stored, self.turn):
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # seen: nobody may be listening
-
-
-class Line:
-    """What this process knows of one session."""
-
-    def __init__(self) -> None:
-        self.worker: asyncio.Task[None] | None = None
-        """Has the lease, and runs turn after turn until nothing waits."""
-        self.turn: Live | None = None
-        self.task: asyncio.Task[None] | None = None
-        """The turn's own, so that stopping a turn never stops the worker."""
-        self.fresh: Ticket | None = None
-        self.waiting: dict[int, Ticket] = {}
-        """By the seq of the `received` entry."""
-        self.visitors = 0
-        """Messages that are being taken in: the line must not be forgotten under them."""
-        self.joining = 0
-        """Those of them that are being stored as waiting."""
-        self.door = asyncio.Lock()
-        self.rerun = False
-        self.blocked = False
-        """The worker waits for a turn elsewhere: what comes now must be stored without it."""
-        self.lease: Lease | None = None
-
-    @property
-    def free(self) -> bool:
-        """Nobody is before a message that comes now; the worker may be about to leave, or will look once more."""
-        return self.turn is None and self.fresh is None and not (self.waiting or self.joining or self.blocked)
 
 
 class Queue:
@@ -132,6 +60,8 @@ class Queue:
         if incoming.dedupe_id is not None and not await self._claim(ticket):
             ticket.stored.set_result(False)
             return ticket
+        if ticket.session_id != session_id:
+            row = await self._store.describe(ticket.session_id)
         line = self._lines.setdefault(ticket.session_id, Line())
         line.visitors += 1
         try:
@@ -145,14 +75,20 @@ class Queue:
     async def _admit(self, line: Line, ticket: Ticket, *, alone: bool) -> None:
         if line.task and line.turn and line.turn.over:
             await asyncio.wait({line.task}, timeout=PATIENCE_S)
-        if line.free and alone and self._runner.hold == "nothing":
-            line.fresh = ticket
-        else:
-            before = line.turn
-            await self._enqueue(line, ticket)
-            if (ticket.incoming.mode or self._mode) == "interrupt" and line.turn is before:
-                self.stop(ticket.session_id)
-        self._employ(ticket.session_id, line)
+        try:
+            if line.free and alone and self._runner.hold == "nothing":
+                line.fresh = ticket
+            else:
+                await self._join(line, ticket)
+        finally:  # also if whoever sent it went away: it may be stored by now
+            self._employ(ticket.session_id, line)
+
+    async def _join(self, line: Line, ticket: Ticket) -> None:
+        before = line.turn
+        await self._enqueue(line, ticket)
+        interrupts = (ticket.incoming.mode or self._mode) == "interrupt"
+        if interrupts and ticket.stored.result() and line.turn is before:
+            self.stop(ticket.session_id)
 
     async def follow(self, ticket: Ticket) -> AsyncIterator[Event]:
         """The events of its turn. One who stops listening does not stop the turn."""
@@ -183,8 +119,9 @@ class Queue:
     def stop(self, session_id: str) -> bool:
         """Whether there was a turn to stop. What waits is answered next."""
         line = self._lines.get(session_id)
-        if line is None or line.task is None or self.running(session_id) is None:
+        if line is None or line.task is None or line.stopping or self.running(session_id) is None:
             return False
+        line.stopping = True  # once: a second time it would meet the turn while it stores what was said
         return line.task.cancel()
 
     async def resume(self, *, rerun: bool = False) -> int:
@@ -200,6 +137,7 @@ class Queue:
             for row in page.items:
                 line = self._lines.setdefault(row.id, Line())
                 line.rerun = rerun
+                line.resumed = True
                 found += line.worker is None
                 self._employ(row.id, line)
             if (cursor := page.next) is None:
@@ -208,7 +146,9 @@ class Queue:
     async def adopt(self) -> None:
         """Sees to turns whose process fell silent, unless somebody else is faster. For servers that share a store."""
         for session_id in await self._store.abandoned():
-            self._employ(session_id, self._lines.setdefault(session_id, Line()))
+            with suppress(NotFound):  # deleted meanwhile, or a lease on something that is no session (`outbox`)
+                await self._store.describe(session_id)
+                self._employ(session_id, self._lines.setdefault(session_id, Line()))
 
     async def idle(self) -> None:
         """Returns when nothing runs and nothing waits in this process."""
@@ -219,7 +159,9 @@ class Queue:
         """Stops what runs, keeping what was said; what waits stays stored, for the next start."""
         self._closing = True
         workers = [line.worker for line in self._lines.values() if line.worker]
-        for session_id in list(self._lines):
+        for session_id, line in list(self._lines.items()):
+            if line.blocked and line.worker:
+                line.worker.cancel()  # it waits for another process; the message is stored
             self.stop(session_id)
         if workers:
             _, late = await asyncio.wait(workers, timeout=CLOSING_S)
@@ -227,7 +169,7 @@ class Queue:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
         for line in self._lines.values():  # their messages are stored, and wait for the next start
-            _refuse_all(line, Busy("Turnlog was closed; the message is answered after the next start"))
+            refuse_all(line, Busy("Turnlog was closed; the message is answered after the next start"))
         with suppress(TurnlogError):  # only estimates would be lost
             await self._runner.calibration.save()
 
@@ -267,7 +209,7 @@ class Queue:
             message_id=incoming.message_id,
             dedupe_id=incoming.dedupe_id,
             sender=incoming.sender,
-            mode=incoming.mode or self._mode,
+            mode=self._mode_of(incoming),
         )
         while True:
             row = await self._store.describe(ticket.session_id)
@@ -292,9 +234,16 @@ class Queue:
                 ticket.stored.set_result(True)
             return
 
+    def _mode_of(self, incoming: Incoming) -> Mode:
+        """What comes with a context of its own needs a turn of its own: a running one has its system prompt already."""
+        mode = incoming.mode or self._mode
+        return "followup" if mode == "steer" and incoming.context else mode
+
     def _employ(self, session_id: str, line: Line) -> None:
         """Sees to it that somebody works on this line. Called after each change to it: a worker may just have left."""
-        if line.worker is None and not self._closing:
+        if self._closing and line.worker is None:
+            refuse_all(line, Busy("Turnlog is closing", hint="Send it again after the next start."))
+        elif line.worker is None:
             line.worker = asyncio.create_task(self._work(session_id, line), name=f"turns of {session_id}")
 
     def _forget(self, session_id: str, line: Line) -> None:
@@ -307,7 +256,7 @@ class Queue:
                 line.lease = await self._lease(session_id, line, stack)
                 await self._serve(session_id, line, line.lease)
         except BaseException as error:
-            _refuse_all(line, error if isinstance(error, TurnlogError) else Busy("the turn was called off"))
+            refuse_all(line, error if isinstance(error, TurnlogError) else Busy("the turn was called off"))
             if not isinstance(error, TurnlogError | asyncio.CancelledError):
                 raise
         finally:
@@ -341,10 +290,13 @@ class Queue:
         if (line.rerun or (self._reruns and cut)) and may_rerun(journal):
             await self._run(line, journal, Job())
         line.rerun = False
+        if line.resumed and self._runner.hold != "nothing" and journal.waiting:
+            await self._count_attempt(journal)
+        line.resumed = False
         while lease.live:  # whoever took it over answers; who waits here is told so by the next worker
             if journal.reshaped:
                 journal = await self._runner.take(session_id, lease)  # what is folded need not be kept in mind
-            if ticket := line.fresh:
+            if (ticket := line.fresh) and not self._closing:
                 line.fresh = None
                 await self._run(line, journal, _fresh(ticket), ticket)
             elif journal.waiting and not self._closing:
@@ -352,8 +304,18 @@ class Queue:
             else:
                 await journal.refresh()
                 await self._tell_taken(line, journal)
-                if line.fresh is None and (not journal.waiting or self._closing):
+                if self._closing or (line.fresh is None and not journal.waiting and not line.waiting):
                     return
+
+    async def _count_attempt(self, journal: Journal) -> None:
+        """Where rows are written with their reply, a turn that crashes leaves no mark: starts are counted instead."""
+        key = f"{journal.session_id}|{journal.waiting[0].seq}"
+        tried = await self._store.ledger.get(ATTEMPTS, key)
+        if tried is not None and tried >= RERUNS_MAX:
+            await journal.append(User(from_=tuple(entry.seq for entry in journal.waiting)))
+            await journal.fail("interrupted", "the turn was cut short at each start")
+        else:
+            await self._store.ledger.cas(ATTEMPTS, key, tried, (tried or 0) + 1, ttl_s=DELIVERED_TTL_S)
 
     def _next(self, line: Line, journal: Journal) -> Job:
         """All that wait for being collected, or everything where rows are written with their reply; else one."""
@@ -391,6 +353,9 @@ class Queue:
                 ticket.stored.set_result(False)
             return
         live.seq = took.seq
+        line.stopping = self._closing
+        if self._closing and line.task:
+            line.task.cancel()
         if job == Job():
             live.first = FIRST_AGAIN
         line.turn = live
@@ -422,7 +387,7 @@ class Queue:
     async def _tell_taken(self, line: Line, journal: Journal) -> None:
         """Messages that came from here and were answered by another process."""
         still = {entry.seq for entry in journal.waiting}
-        for seq in [seq for seq in line.waiting if seq not in still]:
+        for seq in [seq for seq in line.waiting if seq not in still and seq <= journal.end]:
             ticket = line.waiting.pop(seq)
             later = await self._store.read(journal.session_id, after=seq)
             done = await self._done(journal.session_id)
@@ -439,13 +404,6 @@ def _fresh(ticket: Ticket) -> Job:
         since=ticket.since,
         context=incoming.context,
     )
-
-
-def _refuse_all(line: Line, error: BaseException) -> None:
-    for ticket in (*line.waiting.values(), *([line.fresh] if line.fresh else [])):
-        ticket.refuse(error)
-    line.waiting.clear()
-    line.fresh = None
 
 
 def may_rerun(journal: Journal) -> bool:

@@ -34,11 +34,12 @@ from .core.entries import (
     text_of,
     tool_uses,
 )
-from .core.events import Done, Event, GuardStage, Stopped, TextDelta, ThinkingDelta
+from .core.events import CompactionEnd, Done, Event, GuardStage, Stopped, TextDelta, ThinkingDelta
 from .core.guard import Limits
 from .core.history import History
 from .core.prompt import Prompt
 from .core.query import Hit, Query
+from .core.session import Session
 from .errors import ProviderBusy, ProviderRefused, ToolLimit, TurnlogError
 from .journal import Hold, Journal
 from .ladder import climb
@@ -54,6 +55,9 @@ WARM_SESSIONS = 256
 
 Recall: TypeAlias = Callable[[str, str, str], Awaitable[list[str]]]
 """(agent, key, words) → what the global memory has on them."""
+
+OnAnswer: TypeAlias = Callable[[Session, list[Entry]], Awaitable[None]]
+"""(row, the turn's entries) of a turn that has its answer, before anybody is told `done`."""
 
 SKIPPED = "skipped: a new message arrived"
 INTERRUPTED = "interrupted"
@@ -85,6 +89,7 @@ class Warm(Struct, frozen=True):
     end: int
     entries: list[Entry]
     window: int
+    created_at: int
 
 
 class Interrupt(Exception):
@@ -118,6 +123,7 @@ class Runner:
         hold: Hold = "nothing",
         on_request: OnRequest = unlogged,
         recall: Recall | None = None,
+        on_answer: OnAnswer | None = None,
         backoff_s: float = retrying.BACKOFF_S,
     ) -> None:
         self._store = store
@@ -125,20 +131,28 @@ class Runner:
         self._agent = agent
         self._on_request = on_request
         self._recall = recall
+        self._on_answer = on_answer
         self._backoff_s = backoff_s
         self._warm: OrderedDict[str, Warm] = OrderedDict()
+        self._untold: dict[str, CompactionEnd] = {}
+        """Compactions that failed after `done`, when nobody listened any more: the next turn begins with them."""
         self.calibration = Calibration(store.ledger)
         self.hold: Hold = hold
 
-    async def take(self, session_id: str, lease: Lease, *, mark: bool = True) -> Journal:
+    def forget(self, session_id: str) -> None:
+        """A session that is gone leaves nothing here: another one may get its id."""
+        self._warm.pop(session_id, None)
+
+    async def take(self, session_id: str, lease: Lease, *, mark: bool = True, hold: Hold | None = None) -> Journal:
         """The session's tail, for one turn or several; a turn that a crash cut short is marked, unless told not to."""
         row = await self._store.describe(session_id)
         warm = self._warm.get(session_id)
-        if warm and warm.end == row.last_seq and not row.received:
+        same = warm is not None and (warm.end, warm.created_at) == (row.last_seq, row.created_at)
+        if warm and same and not row.received:
             loaded = Loaded(row, warm.entries)
         else:
             loaded = await self._sessions.load(session_id)
-        journal = Journal(self._store, lease, loaded, hold=self.hold)
+        journal = Journal(self._store, lease, loaded, hold=hold or self.hold)
         if mark and journal.row.under_way:
             await journal.append(Failed(code="interrupted", reason="the turn was cut short"))
         return journal
@@ -146,7 +160,8 @@ class Runner:
     def give_back(self, journal: Journal, window: int = 0) -> None:
         self._warm.pop(journal.session_id, None)
         if not journal.reshaped and not journal.damage:
-            self._warm[journal.session_id] = Warm(journal.end, journal.stored, window)
+            created_at = journal.row.created_at
+            self._warm[journal.session_id] = Warm(journal.end, journal.stored, window, created_at)
         while len(self._warm) > WARM_SESSIONS:
             self._warm.popitem(last=False)
 
@@ -173,6 +188,8 @@ class Runner:
             async for item in self._rounds(turn):
                 yield item
             row = await self._store.describe(journal.session_id)
+            if self._on_answer is not None:
+                await self._on_answer(row, journal.turn())
             yield Done(session_id=row.id, token_estimate=row.token_estimate, title=row.title)
         except (asyncio.CancelledError, Interrupt):
             await self._keep(journal, turn)
@@ -186,6 +203,8 @@ class Runner:
             pass
 
     async def _rounds(self, turn: Turn) -> AsyncIterator[Event | Took]:
+        if untold := self._untold.pop(turn.journal.session_id, None):
+            yield untold
         for place in turn.journal.damage:
             yield GuardStage(stage=f"damaged: {place}")
         if self._is_resumed(turn) and turn.agent.when == "after_turn":
@@ -201,8 +220,8 @@ class Runner:
                     yield item
             assert reply is not None  # climb ends with an answer or raises
             reply = _usable(reply, turn)
+            turn.partial = ""  # the reply holds it now
             await turn.journal.append(reply)
-            turn.partial = ""
             if reply.usage:
                 yield events.of_usage(reply)
             calls = tool_uses(reply)
@@ -318,6 +337,8 @@ class Runner:
         if turn.agent.when == "after_turn":
             with suppress(TurnlogError):
                 async for event in self._compact_due(turn):
+                    if isinstance(event, CompactionEnd) and event.error:
+                        self._untold[turn.journal.session_id] = event
                     yield event
         self.give_back(turn.journal, turn.limits.window)
 

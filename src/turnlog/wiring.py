@@ -13,6 +13,8 @@ from . import request_log
 from .agents import Agent, schemas
 from .compactor import Compactor, OnRequest, unlogged
 from .core import keys
+from .core.entries import Assistant, Entry, User, text_of
+from .core.session import Session
 from .errors import TurnlogError, UsageError
 from .journal import Hold
 from .library import Turnlog
@@ -66,9 +68,11 @@ async def open(  # noqa: A001 - turnlog.open() is the name people look for
             hold=hold_of(settings),
             on_request=log.write if log else unlogged,
             recall=memory.recall,
+            on_answer=None if settings.session.enabled else memory.save,
         )
         queue = Queue(store, runner, mode=settings.queue.mode, cap=settings.queue.cap)
         sessions.on_gone(queue.stop)
+        sessions.on_gone(runner.forget)
         t = Turnlog(settings, store, sessions, queue, runner, agents.get, memory.get, clock or now_ms)
         stack.push_async_callback(t.close)
         yield t
@@ -102,6 +106,14 @@ class LazyMemory(AsyncExitStack):
                 self._memory = await self.enter_async_context(open_memory(self._place, clock=self._clock))
             return self._memory
 
+    async def save(self, row: Session, turn: Sequence[Entry]) -> None:
+        """The exchange of a turn, where nothing else is kept of it."""
+        said = [text_of(entry.content) for entry in turn if isinstance(entry, User)]
+        reply = next((text_of(entry.content) for entry in reversed(turn) if isinstance(entry, Assistant)), "")
+        memory = await self.get()
+        words = f"User: {' '.join(said)}\nAssistant: {reply}"
+        await memory.save(row.agent, owner_of(keys.parse(row.key)), words)
+
     async def recall(self, agent: str, key: str, words: str) -> list[str]:
         memory = await self.get()
         return [memo.text for memo in await memory.recall(agent, owner_of(keys.parse(key)), words)]
@@ -126,11 +138,13 @@ class Agents(AsyncExitStack):
         self._provider = provider
         self._on_request: OnRequest = log.write if log else unlogged
         self._ready: dict[str, Agent] = {}
+        self._making = asyncio.Lock()
 
     async def get(self, name: str) -> Agent:
-        if name not in self._ready:
-            self._ready[name] = await self._make(name)
-        return self._ready[name]
+        async with self._making:  # two first turns at once get one agent, with one set of servers behind it
+            if name not in self._ready:
+                self._ready[name] = await self._make(name)
+            return self._ready[name]
 
     async def pin_tokens(self, name: str) -> int:
         """Of the model's own window, where the model can be had."""

@@ -1,5 +1,6 @@
 """Channels of a real server in a process of its own, with the platform served beside it; killed and started again."""
 
+import asyncio
 import json
 
 import httpx
@@ -9,6 +10,7 @@ from turnlog.testing.platforms import Failure, served
 from turnlog.testing.platforms.telegram import TelegramPlatform
 
 from ..server.running import run_turnlog, running, wait_until
+from .test_cli import old_session
 
 HEADERS = {"X-Telegram-Bot-Api-Secret-Token": "hook-secret"}
 
@@ -165,9 +167,14 @@ def test_a_bot_that_polls_gets_every_message_once_across_restarts(tmp_path, plat
 
 def test_sessions_expire_by_themselves_where_they_have_a_time_to_live(tmp_path):
     home = tmp_path / "home"
-    with running(home, script=[], env={"TURNLOG_SESSION_TTL": "1"}) as server:
-        wait_until(lambda: "listening" in (home / "server.out").read_text())
-        assert server.process.poll() is None
+    session_id = asyncio.run(old_session(home, 40))
+    with running(home, script=[], env={"TURNLOG_SESSION_TTL": "30"}) as server, server.client() as client:
+
+        def status():
+            return client.get(f"/api/agents/main/sessions/{session_id}").json()["session"]["status"]
+
+        wait_until(lambda: status() == "archived")
+    assert session_id in server.log.read_text()
 
 
 def test_no_token_of_a_platform_is_written_to_the_log(tmp_path, platform):

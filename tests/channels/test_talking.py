@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from turnlog import Denied
+from turnlog.errors import StoreUnavailable
 from turnlog.outbox import WAITING
 from turnlog.testing import ScriptedProvider
 from turnlog.testing.platforms import Failure
@@ -325,5 +326,76 @@ def test_an_answer_too_old_to_matter_expires(url, world):
             [(_, letter)] = await d.switchboard.outbox.list()
             assert letter.state == "expired"
             assert not await d.t.store.ledger.list(WAITING)
+
+    run(main())
+
+
+def test_two_processes_at_one_store_send_each_answer_once_and_one_takes_over_from_the_other(url, world):
+    async def sent(count):
+        while len(world.telegram.sent) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    async def main():
+        settings = world.settings("telegram", queue="followup")
+        async with desk(url, world, settings, start=True) as a:
+            async with desk(url, world, settings, start=True) as b:
+                for n, d in enumerate((a, b, a, b)):
+                    await d.bring("telegram", telegram_hook(world.telegram.update(f"question {n}", chat=n + 1)))
+                await sent(4)
+            await a.bring("telegram", telegram_hook(world.telegram.update("one more", chat=9)))
+            await sent(5)
+            await asyncio.sleep(0.3)
+            assert len(world.telegram.sent) == 5
+        async with desk(url, world, settings, start=True) as a:
+            await a.bring("telegram", telegram_hook(world.telegram.update("and one", chat=9)))
+            await sent(6)
+
+    run(main())
+
+
+def test_a_store_that_cannot_be_written_does_not_make_a_sent_piece_be_sent_again(url, world):
+    async def main():
+        async with desk(url, world, world.settings("telegram")) as d:
+            await d.bring("telegram", telegram_hook(world.telegram.update("hello")))
+            await d.settled()
+            outbox = d.switchboard.outbox
+            ledger = outbox._ledger
+            outbox._ledger = Unwritable(ledger)
+            for _ in range(3):
+                await outbox.deliver_due()
+                d.clock.advance(s=31)
+            assert len(world.telegram.sent) == 1
+            outbox._ledger = ledger
+            await outbox.deliver_due()
+            assert len(world.telegram.sent) == 1
+            [(_, letter)] = await outbox.list()
+            assert letter.state == "delivered"
+
+    run(main())
+
+
+class Unwritable:
+    """A full disk: what was there can be read."""
+
+    def __init__(self, ledger):
+        self.get, self.list = ledger.get, ledger.list
+
+    async def put_if_absent(self, *args, **options):
+        raise StoreUnavailable("no space left")
+
+    cas = delete = put_if_absent
+
+
+def test_after_an_idle_hour_a_message_begins_a_new_session_and_a_command_does_not_extend_the_old_one(url, world):
+    async def main():
+        provider = ScriptedProvider()
+        async with desk(url, world, world.settings("telegram"), provider, session_reset="idle:60") as d:
+            for minutes, text in ((0, "early"), (30, "/status"), (31, "late")):
+                d.clock.advance(minutes=minutes)
+                await d.bring("telegram", telegram_hook(world.telegram.update(text)))
+                await d.delivered()
+            rows = (await d.t.sessions.list()).items
+            assert sorted(row.status for row in rows) == ["active", "archived"]
+            assert "early" not in str(provider.prompts[-1].messages)
 
     run(main())

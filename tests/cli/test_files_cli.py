@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import stat
+import subprocess
 import sys
 
 import msgspec
@@ -155,13 +156,13 @@ def test_a_damaged_place_is_left_out_of_an_export_and_named(here, tmp_path):
 
 
 def test_an_export_cannot_act_on_the_terminal_it_is_shown_on(tmp_path):
-    run("chat", "-p", "\x1b]0;owned\x07", "--new", "--label", "evil", home=tmp_path)
-    with terminal("sessions", "export", "evil", "--format", "md", home=tmp_path) as screen:
+    """A control character that JSON may hold as it is: a pipe gets it, a terminal does not."""
+    run("chat", "-p", "\x9b31mowned", "--new", "--label", "evil", home=tmp_path)
+    with terminal("sessions", "export", "evil", "--format", "native", home=tmp_path) as screen:
         screen.see("owned")
         assert screen.end() == 0
-        assert "\x1b]0;" not in screen.raw
-    piped = run("sessions", "export", "evil", "--format", "md", home=tmp_path)
-    assert "owned" in piped.stdout
+        assert "\x9b" not in screen.raw
+    assert "\x9b" in run("sessions", "export", "evil", "--format", "native", home=tmp_path).stdout
 
 
 @pytest.mark.parametrize(("language", "written"), [("en_GB.UTF-8", "Written: "), ("zh_CN.UTF-8", "已写入：")])
@@ -340,8 +341,6 @@ sys.exit(app.run(["torture", "--kind", "jsonl", "--kills", "20", "--dir", sys.ar
 
 
 def test_torture_notices_a_disk_that_forgets_and_keeps_the_evidence(tmp_path):
-    import subprocess
-
     (tmp_path / "disk").mkdir()
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8"}
     command = [sys.executable, "-c", LYING, str(tmp_path / "disk")]

@@ -23,6 +23,8 @@ from .calling import Caller
 
 PREFIX = "whsec_"
 ID_MAX_CHARS = 200
+TEXT_MAX_BYTES = 1024 * 1024
+"""Of a message, as over HTTP."""
 
 
 class WebhookSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,6 +82,8 @@ class Webhook:
             posted = msgspec.json.decode(body, type=Posted)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(f"the body does not fit: {error}", hint="See docs/channels.md for its fields.") from error
+        if len(posted.text.encode("utf-8", "replace")) > TEXT_MAX_BYTES:
+            raise UsageError(f"the text is larger than {TEXT_MAX_BYTES:,} bytes", hint="Send less at once.")
         chat = posted.chat_id or posted.sender_id
         if not posted.text.strip() or not chat:
             raise UsageError("a message needs text and sender_id or chat_id", hint="See docs/channels.md.")

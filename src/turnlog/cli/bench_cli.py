@@ -1,6 +1,6 @@
 """`turnlog bench`: what appending, resuming and a turn cost on this machine, in a store that is thrown away afterwards.
 
-Everything is durable as in earnest, and one file sync alone is measured beside it, because most of an append is that.
+Everything is durable as in earnest, and one file sync alone is measured beside it, because no append can cost less.
 It compares nothing with anything: `benchmarks/` in the repository does.
 """
 

@@ -24,12 +24,13 @@ class Outcome(Struct, frozen=True):
 def outcome_of(later: Transcript, delivery: str) -> Outcome | None:
     """None: nothing has taken the message yet, or its turn is not over. `later`: the log since before it came."""
     taker = _taker(later, delivery)
-    if taker is None:
-        return None
+    return None if taker is None else end_of([entry for entry in later if entry.seq > taker.seq])
+
+
+def end_of(rest: Transcript) -> Outcome | None:
+    """How a turn ended, from what follows its user entry; a crash counts only if nobody began it again."""
     cut: Outcome | None = None
-    for entry in later:
-        if entry.seq <= taker.seq:
-            continue
+    for entry in rest:
         if isinstance(entry, User) and cut is not None:
             return cut  # another turn followed
         if found := _end_of(entry):

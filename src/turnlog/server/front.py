@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from litestar.types import ASGIApp, HTTPSendMessage, Receive, Scope, Send
 
+from ..errors import TurnlogError
 from . import problems
 from .auth import COOKIE, Token
 from .limits import BODY_MAX_BYTES, FAILURES_BURST, FAILURES_PER_S, Buckets, too_large, too_many
@@ -56,9 +57,9 @@ class FrontDoor:
             self._check_origin(visit)
             await self._check_token(visit)
             receive = _limited(visit, receive)
-        except Refusal as refusal:
-            self._service.metrics.refused.labels(refusal.code).inc()
-            await _refuse(visit, refusal, visit.sender(send))
+        except TurnlogError as error:  # a refusal, or the store is away
+            self._service.metrics.refused.labels(problems.of(error).code).inc()
+            await _refuse(visit, error, visit.sender(send))
         else:
             if visit.method == "OPTIONS":
                 # The framework's own answer names one method of a path; its refusal of another method names all.
@@ -236,17 +237,18 @@ def _as_options(send: Send) -> Send:
     return cast("Send", answer)
 
 
-async def _refuse(visit: Visit, refusal: Refusal, send: Send) -> None:
+async def _refuse(visit: Visit, error: TurnlogError, send: Send) -> None:
     """As a problem; a person with a browser is led to the sign-in page instead."""
     wants_page = "text/html" in visit.header(b"accept") and not visit.path.startswith(("/api/", "/metrics"))
-    headers = [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
-    if refusal.status == 401 and wants_page and visit.method in SAFE:
+    headers = [(name.lower().encode(), value.encode()) for name, value in problems.headers_of(error).items()]
+    problem = problems.of(error)
+    if problem.status == 401 and wants_page and visit.method in SAFE:
         start: Any = {"type": "http.response.start", "status": 303, "headers": [(b"location", b"/signin")]}
         body = b""
     else:
-        body = problems.encode(problems.of(refusal))
+        body = problems.encode(problem)
         kind = [(b"content-type", problems.MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
-        start = {"type": "http.response.start", "status": refusal.status, "headers": [*kind, *headers]}
+        start = {"type": "http.response.start", "status": problem.status, "headers": [*kind, *headers]}
     await send(start)
     end: Any = {"type": "http.response.body", "body": b"" if visit.method == "HEAD" else body, "more_body": False}
     await send(end)

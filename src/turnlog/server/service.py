@@ -14,7 +14,7 @@ from ..core import keys
 from ..core.events import Done, ErrorEvent, TextDelta, ToolCall
 from ..core.principals import Principal
 from ..core.session import Session
-from ..errors import NotFound, TurnlogError
+from ..errors import NotFound, StoreUnavailable, TurnlogError
 from ..library import Turnlog
 from ..live import Live
 from ..queue import Ticket
@@ -29,6 +29,8 @@ from .turns import Turns
 
 READY = "ready"
 """The ledger's space for the write that proves that the store can be written."""
+READY_S = 3.0
+"""Whoever asks whether a server is ready wants an answer now; other calls wait longer for a database to come back."""
 READY_FOR_S = 2.0
 """How long a proof holds: asking often must not wear out the disk."""
 WHO = "turnlog.token"
@@ -102,8 +104,12 @@ class Service:
         """A real write, durable as any append; StoreUnavailable if it cannot be done."""
         if time.monotonic() - self._proved_at >= READY_FOR_S:
             ledger = self.turnlog.store.ledger
-            old = await ledger.get(READY, READY)
-            await ledger.cas(READY, READY, old, {"at": time.time_ns()})
+            try:
+                async with asyncio.timeout(READY_S):
+                    old = await ledger.get(READY, READY)
+                    await ledger.cas(READY, READY, old, {"at": time.time_ns()})
+            except TimeoutError as error:
+                raise StoreUnavailable("the store does not answer", hint="It goes on when the store does.") from error
             self._proved_at = time.monotonic()
 
     def lock(self, what: str) -> asyncio.Lock:

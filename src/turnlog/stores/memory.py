@@ -96,6 +96,8 @@ class MemoryStore:
         finally:
             lease.live = False
             turn.release()
+            if session_id not in self._logs and not turn.locked():
+                self._turns.pop(session_id, None)
 
     async def abandoned(self) -> list[str]:
         return []

@@ -1,0 +1,428 @@
+"""Several servers on one PostgreSQL: whatever dies, stops or is cut off, every message is there once and is answered.
+
+The storm is short by default; CLUSTER_TURNS=2000 CLUSTER_SESSIONS=200 CLUSTER_SERVERS=4 is the long form.
+"""
+
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from httpx_sse import aconnect_sse, connect_sse
+
+from turnlog import open_store
+from turnlog.core.entries import Assistant, Failed, Received, ToolResult, User, text_of, tool_uses
+from turnlog.core.query import Query
+from turnlog.testing import InvalidMessages, check_messages
+
+from ..stores import postgres
+from .running import CHAT, SESSIONS, Running, kinds, rejoin, talk, text_of as text_in, wait_until
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.py"
+TURNS = int(os.environ.get("CLUSTER_TURNS", "60"))
+SESSIONS_COUNT = int(os.environ.get("CLUSTER_SESSIONS", "12"))
+SERVERS = int(os.environ.get("CLUSTER_SERVERS", "3"))
+LEASE_S = 2
+ENV = {"TURNLOG_QUEUE_MODE": "followup", "TURNLOG_SERVER_DRAIN_S": "2", "TURNLOG_SERVER_RATE": "5000"}
+LOOK = {"name": "list_dir", "input": {"path": "."}}
+
+
+@pytest.fixture(scope="module")
+def own_database():
+    """Not the one that other tests use: this one is stopped."""
+    server = postgres.Server()
+    yield server
+    server.remove()
+
+
+@contextmanager
+def cluster(tmp_path, urls, script=()):
+    """A server for each URL, all with the first one's token."""
+    servers = []
+    try:
+        for number, url in enumerate(urls):
+            home = tmp_path / f"home-{number}"
+            home.mkdir()
+            if servers:
+                (home / "admin.token").write_text(servers[0].token)
+            servers.append(Running(home, script=list(script), store=url, env=ENV))
+        yield servers
+    finally:
+        for server in servers:
+            if server.process.poll() is None:
+                server.process.send_signal(signal.SIGCONT)
+                server.kill()
+
+
+def begin(client, message="go", **fields):
+    """A session whose turn runs, and the place of its first frame; the connection is then dropped."""
+    with connect_sse(client, "POST", CHAT, json={"message": message, **fields}) as source:
+        first = next(source.iter_sse())
+        return source.response.headers["turnlog-session"], first.id
+
+
+def entries_of(url, session_id):
+    async def read():
+        async with open_store(url) as store:
+            return await store.read(session_id)
+
+    return asyncio.run(read())
+
+
+def leases(server, name):
+    return server.sql('SELECT extract(epoch FROM expires_at)::float8 FROM "turnlog".leases', name)
+
+
+def at(entry):
+    return datetime.fromisoformat(entry.ts).timestamp()
+
+
+def test_a_turn_of_a_killed_server_is_taken_over_soon_after_its_lease_and_its_client_gets_done_elsewhere(tmp_path):
+    here = postgres.server()
+    name = here.database(tmp_path)
+    url = here.url(name, lease_s=LEASE_S)
+    with cluster(tmp_path, [url, url]) as (one, two), one.client() as client, two.client() as other:
+        one.write({"deltas": ["never ", "said"], "delay_ms": 1_000}, {"text": "never", "delay_ms": 60_000})
+        two.write({"deltas": ["an ", "answer"], "delay_ms": 300})
+        sid, last = begin(client)
+        one.kill()
+        [(expires,)] = leases(here, name)
+        killed = time.time()
+        told = rejoin(other, sid, last=last)
+        assert kinds(told)[0] == "snapshot"
+        assert told[0][1]["text"] == ""
+        assert kinds(told)[-1] == "done"
+        assert text_in(told) == "an answer", "deltas, where the turn runs"
+        [cut] = [entry for entry in entries_of(url, sid) if isinstance(entry, Failed)]
+        assert expires - killed <= LEASE_S + 0.5
+        assert 0 <= at(cut) - expires + 0.5 < 5, "one look a second, and a loaded machine"
+        wait_until(lambda: not leases(here, name))
+
+
+def test_a_turn_whose_tool_had_started_is_told_as_interrupted_by_whoever_takes_it_over(tmp_path):
+    url = postgres.url_of(tmp_path, lease_s=LEASE_S)
+    with cluster(tmp_path, [url, url], script=[]) as (one, two), one.client() as client, two.client() as other:
+        one.write({"text": "let me look", "tool_calls": [LOOK]}, {"text": "never", "delay_ms": 60_000})
+        sid, last = begin(client)
+        wait_until(lambda: "tool_result" in other.get(f"{SESSIONS}/{sid}").text)
+        one.kill()
+        told = rejoin(other, sid, last=last)
+        assert kinds(told) == ["snapshot", "error"]
+        assert told[0][1]["text"] == "let me look"
+        assert told[-1][1]["code"] == "interrupted"
+        assert kinds(talk(other, "go on", sessionId=sid))[-1] == "done"
+
+
+def test_a_server_that_was_stopped_tells_its_clients_how_the_turn_ended_elsewhere(tmp_path):
+    url = postgres.url_of(tmp_path, lease_s=LEASE_S)
+    with cluster(tmp_path, [url, url]) as (one, two), one.client() as client, two.client() as other:
+        one.write({"deltas": ["the old ", "answer"], "delay_ms": 1_500})
+        two.write({"text": "the new answer", "delay_ms": 100})
+        with connect_sse(client, "POST", CHAT, json={"message": "go"}) as source:
+            told = source.iter_sse()
+            frames = [next(told).json()]
+            sid = source.response.headers["turnlog-session"]
+            one.process.send_signal(signal.SIGSTOP)
+            status = {"sessionId": sid}
+            wait_until(lambda: "the new answer" in other.get(f"{SESSIONS}/{sid}").text, 30)
+            wait_until(lambda: other.get(f"{CHAT}/status", params=status).json()["status"] == "idle")
+            one.process.send_signal(signal.SIGCONT)
+            frames += [event.json() for event in told]
+        assert [frame["type"] for frame in frames][-2:] == ["snapshot", "done"]
+        assert frames[-2]["text"] == "the new answer", "replaces what the client held"
+        assert not [frame for frame in frames if frame["type"] == "error"]
+        answers = [text_of(e.content) for e in entries_of(url, sid) if isinstance(e, Assistant)]
+        assert answers == ["the new answer"]
+        assert kinds(talk(client, "again", sessionId=sid))[-1] == "done", "it goes on as if nothing had happened"
+
+
+def test_a_message_to_another_server_waits_durably_and_is_answered_there(tmp_path):
+    url = postgres.url_of(tmp_path, lease_s=LEASE_S)
+    with cluster(tmp_path, [url, url]) as (one, two), one.client() as client, two.client() as other:
+        one.write({"text": "slow", "delay_ms": 1_500}, {"text": "to the second"})
+        sid, _ = begin_unheard(client)
+        frames = talk(other, "second", sessionId=sid)
+        assert kinds(frames)[0] == "queued"
+        assert kinds(frames)[-1] == "done"
+        said = [text_of(e.content) for e in entries_of(url, sid) if isinstance(e, Assistant)]
+        assert len(said) == 2
+
+
+def begin_unheard(client, message="go"):
+    """The same, where the first frame is long in coming."""
+    with connect_sse(client, "POST", CHAT, json={"message": message}) as source:
+        return source.response.headers["turnlog-session"], None
+
+
+def test_a_server_whose_database_is_gone_says_so_and_comes_back_by_itself(tmp_path, own_database):
+    url = own_database.url(own_database.database(tmp_path))
+    with cluster(tmp_path, [url]) as (server,), server.client() as client:
+        sid = talk(client)[-1][1]["sessionId"]
+        assert client.get("/readyz").status_code == 200
+        own_database.stop()
+        try:
+            wait_until(lambda: client.get("/readyz").status_code == 503, 30)
+            for answer in (
+                client.get("/readyz"),
+                client.get(f"{SESSIONS}/{sid}"),
+                client.post(CHAT, json={"message": "hello", "sessionId": sid}),
+            ):
+                assert answer.status_code == 503
+                assert answer.headers["content-type"].startswith("application/problem+json")
+                assert answer.json()["code"] == "store"
+                assert answer.json()["hint"]
+                assert answer.headers["retry-after"]
+            assert client.get("/healthz").status_code == 200
+        finally:
+            own_database.start()
+        wait_until(lambda: client.get("/readyz").status_code == 200, 30)
+        assert kinds(talk(client, "again", sessionId=sid))[-1] == "done"
+
+
+def test_of_servers_that_start_at_once_one_makes_the_first_token(tmp_path):
+    url = postgres.url_of(tmp_path)
+    command = [sys.executable, "-m", "turnlog", "serve", "--home", str(tmp_path), "--store", url, "--port", "0"]
+    outs = [tmp_path / f"out-{n}" for n in range(3)]
+    servers = []
+    try:
+        for out in outs:
+            with out.open("w") as file:
+                servers.append(subprocess.Popen([*command, "--model", "offline"], stdout=file, stderr=file))
+        wait_until(lambda: all("listening on" in out.read_text() for out in outs), 60)
+        assert sum("Sign in once" in out.read_text() for out in outs) == 1
+        base = re.search(r"listening on (\S+)", outs[0].read_text())[1]
+        token = (tmp_path / "admin.token").read_text().strip()
+        answer = httpx.get(f"{base}{SESSIONS}", headers={"Authorization": f"Bearer {token}"}, trust_env=False)
+        assert answer.status_code == 200
+    finally:
+        for server in servers:
+            server.terminate()
+        for server in servers:
+            server.wait(30)
+
+
+def test_the_example_shares_sign_in_and_sessions_between_its_two_servers(tmp_path):
+    out = tmp_path / "out"
+    with out.open("w") as file:
+        example = subprocess.Popen(
+            [sys.executable, "-W", "error", str(EXAMPLE), str(tmp_path / "place"), "--ports", "0", "0"],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={k: v for k, v in os.environ.items() if not k.startswith("TURNLOG_")}
+            | {"TURNLOG_MODEL_NAME": "offline"},
+        )
+    try:
+        wait_until(lambda: "Stop with Ctrl-C" in out.read_text() or example.poll() is not None, 90)
+        bases = re.findall(r"listening on (\S+)", out.read_text())
+        assert len(bases) == 2, out.read_text()
+        link = re.search(r"Sign in once at (\S+)", out.read_text())[1]
+        assert link.startswith(bases[0])
+        assert httpx.get(link, trust_env=False).status_code in (200, 302, 303)
+        token = (tmp_path / "place" / "home" / "admin.token").read_text().strip()
+        options = {"headers": {"Authorization": f"Bearer {token}"}, "timeout": 30, "trust_env": False}
+        with httpx.Client(base_url=bases[0], **options) as one, httpx.Client(base_url=bases[1], **options) as two:
+            sid = talk(one, "hello")[-1][1]["sessionId"]
+            assert [row["id"] for row in two.get(SESSIONS).json()["sessions"]] == [sid]
+            assert kinds(talk(two, "and again", sessionId=sid))[-1] == "done"
+            assert one.get(f"{SESSIONS}/{sid}").json()["session"]["messageCount"] == 4
+            conversation = "/api/agents/main/conversations/web-admin"
+            wait_until(lambda: two.get(conversation).json()["total"] == 4)
+    finally:
+        example.send_signal(signal.SIGTERM)
+        assert example.wait(60) == 0, out.read_text()
+    assert "Warning" not in out.read_text()
+
+
+class Talker:
+    """One who sends messages to one session through any server, and does not give up before it knows how each ended."""
+
+    def __init__(self, servers, session_id, number, ended):
+        self.servers = servers
+        self.session_id = session_id
+        self.number = number
+        self.ended = ended
+
+    async def talk(self, quota, storm):
+        async with httpx.AsyncClient(timeout=httpx.Timeout(60, connect=5), trust_env=False) as client:
+            sent = 0
+            while sent < quota or not storm.done():
+                sent += 1
+                async with asyncio.timeout(180):
+                    words = f"message {self.number}.{sent} of {self.session_id};"
+                    self.ended[words] = await self._send(client, words)
+
+    async def _send(self, client, words):
+        key, last = uuid.uuid4().hex, None
+        while True:
+            server = random.choice(self.servers)
+            try:
+                last, end = await self._attempt(client, server, words, key, last)
+            except (httpx.HTTPError, AssertionError):
+                end = None
+            if end in ("done", "interrupted"):
+                return end
+            if end is not None:
+                self.ended.setdefault("odd", Counter())[end] += 1
+                last = None  # asks again for what became of it
+            await asyncio.sleep(0.2)
+
+    async def _attempt(self, client, server, words, key, last):
+        headers = {"Authorization": f"Bearer {server.token}"}
+        if last:
+            url, params = f"{server.base}{CHAT}/stream", {"sessionId": self.session_id}
+            opened = aconnect_sse(client, "GET", url, params=params, headers={**headers, "Last-Event-ID": last})
+        else:
+            body = {"message": words, "sessionId": self.session_id}
+            opened = aconnect_sse(
+                client, "POST", f"{server.base}{CHAT}", json=body, headers={**headers, "Idempotency-Key": key}
+            )
+        async with opened as source:
+            if source.response.status_code != 200:
+                await source.response.aread()
+                assert source.response.status_code in (409, 429, 503), source.response.text
+                return last, None
+            try:
+                async for event in source.aiter_sse():
+                    last, told = event.id or last, event.json()
+                    match told["type"]:
+                        case "done":
+                            return last, "done"
+                        case "idle":
+                            return None, None
+                        case "stopped":
+                            return None, "stopped"
+                        case "error":
+                            return last, told["code"]
+            except httpx.HTTPError:
+                pass
+        return last, None
+
+
+async def blow(servers, database, proxy):
+    """The storm: everything that may happen to servers, their database and the wire between, one after another."""
+    for victim in (servers[1], servers[-1]):
+        await asyncio.sleep(1)
+        victim.kill()
+        await asyncio.sleep(1)
+        await asyncio.to_thread(victim.start)
+    servers[-1].process.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(LEASE_S + 3)
+    servers[-1].process.send_signal(signal.SIGCONT)
+    for _ in range(3):
+        proxy.cut()
+        proxy.cut_answers_after = 5
+        await asyncio.sleep(0.7)
+    proxy.delay_s = 0.3
+    await asyncio.sleep(2)
+    proxy.delay_s = 0.0
+    proxy.silent = True  # everything is swallowed: for its database this server is gone
+    await asyncio.sleep(LEASE_S + 2)
+    proxy.cut()
+    proxy.silent = False
+    await asyncio.to_thread(database.stop)
+    await asyncio.sleep(0.5)
+    await asyncio.to_thread(database.start)
+    await asyncio.sleep(2)
+
+
+def test_in_a_storm_every_acknowledged_message_is_there_once_and_is_answered(tmp_path, own_database):
+    name = own_database.database(tmp_path)
+    url = own_database.url(name, tcp=True, lease_s=LEASE_S)
+    script = [
+        {"text": "looking", "tool_calls": [LOOK]} if n % 9 == 4 else {"deltas": ["so ", "it ", "is"], "delay_ms": 150}
+        for n in range(4 * TURNS)
+    ]
+    ended = {}
+
+    async def go():
+        async with postgres.Proxy(own_database.port) as proxy:
+            through = own_database.url(name, tcp=True, port=proxy.port, lease_s=LEASE_S)
+            with await asyncio.to_thread(
+                lambda: cluster(tmp_path, [through, *[url] * (SERVERS - 1)], script=script)
+            ) as servers:
+                await drive(servers, proxy)
+
+    async def drive(servers, proxy):
+        sids = await asyncio.to_thread(new_sessions, servers[-1])
+        storm = asyncio.create_task(blow(servers, own_database, proxy))
+        talkers = [Talker(servers, sid, number, ended) for sid in sids for number in (1, 2)]
+        quota = -(-TURNS // len(talkers))
+        async with asyncio.TaskGroup() as group:
+            for talker in talkers:
+                group.create_task(talker.talk(quota, storm))
+        await storm
+        for server in servers:
+            check_requests(server)
+
+    asyncio.run(go())
+    odd = ended.pop("odd", Counter())
+    print(len(ended), Counter(ended.values()), odd)
+    assert len(ended) >= TURNS
+    asyncio.run(check_logs(url, ended))
+    assert set(odd) <= {"store", "busy", "conflict"}, odd
+
+
+def new_sessions(server):
+    with server.client() as client:
+        return [talk(client, "hello")[-1][1]["sessionId"] for _ in range(SESSIONS_COUNT)]
+
+
+def check_requests(server):
+    for line in server.requests.read_text().splitlines():
+        try:
+            request = json.loads(line)
+        except ValueError:
+            continue  # cut by kill -9
+        try:
+            if request["kind"] == "turn":
+                check_messages(request["messages"])
+        except InvalidMessages as error:
+            raise AssertionError(line) from error
+
+
+async def check_logs(url, ended):
+    found = Counter()
+    async with open_store(url) as store:
+        rows = (await store.find(Query(limit=200))).items
+        for row in rows:
+            entries = await store.read(row.id)
+            assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+            assert row.last_seq == len(entries)
+            assert not row.received
+            check_turns(entries)
+            for entry in entries:
+                if isinstance(entry, Received) or (isinstance(entry, User) and not entry.from_):
+                    found[text_of(entry.content)] += 1
+        assert await store.abandoned() == []
+    assert {words: found[words] for words in ended} == dict.fromkeys(ended, 1)
+
+
+def check_turns(entries):
+    """One after another: no turn begins before the one before has ended, and what two wrote is not mixed."""
+    running = False
+    for entry in entries:
+        match entry:
+            case User():
+                assert not running, entry
+                running = True
+            case Assistant() if not tool_uses(entry):
+                running = False
+            case Assistant() | ToolResult():
+                assert running or isinstance(entry, ToolResult), entry
+            case Failed():
+                # A turn that was cut may be begun once more, without a mark of its own: its answer follows.
+                running = False
+            case _:
+                pass
