@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from . import chat_commands
 from .channels import Address, Arrival, Hook, Reception, Unsent
 from .channels.choosing import Booth
+from .channels.naming import named, worded
 from .chat_commands import Command, Language, language_of, say
 from .convlog import ConvLog, Record, channel_of, record_ts
 from .core import answers, keys
 from .core.answers import Outcome
 from .core.events import Done, ErrorEvent, Event, TextDelta, ToolCall
-from .core.history import name_of
 from .core.keys import SessionKey
 from .errors import Busy, NotFound, StoreError, StoreUnavailable, TurnlogError, UsageError
 from .library import Turnlog
@@ -40,8 +40,6 @@ LOOK_S = 0.1
 """Between looks whether turns that a crash cut short are over, and whether last letters have gone."""
 FAREWELL_S = 3.0
 """For last letters, when the server closes."""
-NAME_S = 1.0
-"""For asking a platform who somebody is: the message waits for it, and the platform for the message."""
 LISTEN_AGAIN_S = 30.0
 """After a platform could not be reached at all."""
 SLOW = ("compact",)
@@ -124,7 +122,7 @@ class Switchboard:
         try:
             place = keys.resolve(arrival.inbound, agent=booth.agent, dm_scope=booth.dm_scope)
             if place.kind == "group" and not arrival.sender_name:
-                arrival = await _named(booth, arrival)
+                arrival = await named(booth, arrival)
             channel_id = channel_of(chat_of(booth, arrival))
             async with self._chats.setdefault(channel_id, asyncio.Lock()):
                 await self._take(Visit(booth, arrival, place, channel_id))
@@ -318,14 +316,6 @@ class Visit:
         return _letter(self.awaited, text)
 
 
-async def _named(booth: Booth, arrival: Arrival) -> Arrival:
-    try:
-        async with asyncio.timeout(NAME_S):
-            return await booth.channel.complete(arrival)
-    except (Unsent, TimeoutError):
-        return arrival  # the sender's id tells people apart as well
-
-
 def _letter(awaited: Awaited, text: str) -> Letter:
     return Letter(
         kind=awaited.kind,
@@ -341,24 +331,6 @@ def chat_of(booth: Booth, arrival: Arrival) -> SessionKey:
     """The chat itself, whatever sessions its messages go to: what the convlog keeps apart, and answers go to."""
     own = keys.resolve(arrival.inbound, agent=booth.agent)
     return replace(own, peer=arrival.inbound.chat_id or own.peer)
-
-
-def worded(arrival: Arrival, place: SessionKey) -> str:
-    """What is stored and shown to the model. In a group every message says who wrote it.
-
-    The name is on one line and in bounds, and no later line of the message can pass for the beginning of another one:
-    where several messages become one, a line that begins with `[` begins a message.
-    """
-    text = arrival.inbound.text
-    if place.kind != "group":
-        return text
-    name = name_of(arrival.sender_name) or name_of(arrival.inbound.sender_id or "")
-    safe = name.replace("[", "(").replace("]", ")") or "somebody"
-    return f"[{safe}] " + "\n".join(_unlike_a_name(line, n) for n, line in enumerate(text.splitlines()))
-
-
-def _unlike_a_name(line: str, number: int) -> str:
-    return f" {line}" if number and line.startswith("[") else line
 
 
 def answer_text(outcome: Outcome, said: str, language: str, *, stopped_by_us: bool = False) -> str:

@@ -3,11 +3,12 @@
 import pytest
 
 from turnlog.channels import Address, Arrival
+from turnlog.channels.naming import worded
 from turnlog.core.answers import Outcome
 from turnlog.core.events import Call, Done, ErrorEvent, Stopped, TextDelta, ToolCall
 from turnlog.core.keys import Inbound, resolve
 from turnlog.live import Live
-from turnlog.switchboard import answer_text, of_live, worded
+from turnlog.switchboard import answer_text, of_live
 
 
 def said(*events):

@@ -399,3 +399,14 @@ def test_after_an_idle_hour_a_message_begins_a_new_session_and_a_command_does_no
             assert "early" not in str(provider.prompts[-1].messages)
 
     run(main())
+
+
+def test_a_bot_that_polls_takes_no_request_not_even_one_with_its_empty_secret(url, world):
+    async def main():
+        settings = world.settings("telegram", mode="poll", webhook_secret="")
+        async with desk(url, world, settings) as d:
+            for secret in ("", None, "x"):
+                with pytest.raises(Denied):
+                    await d.bring("telegram", telegram_hook(world.telegram.update("hello"), secret))
+
+    run(main())

@@ -476,6 +476,12 @@ def test_a_changed_tokeniser_is_learned_anew() -> None:
     assert tokens.total(counts, scale) == pytest.approx(2 * tokens.total(counts), rel=0.07)
 
 
+def test_cached_input_counts_as_input_and_no_usage_as_nothing() -> None:
+    usage = {"input_tokens": 5, "cache_read_input_tokens": 70, "cache_creation_input_tokens": None, "output_tokens": 9}
+    assert tokens.input_tokens(usage) == 75
+    assert tokens.input_tokens(None) == 0
+
+
 def test_the_default_estimator_is_the_calibrated_one() -> None:
     messages = [{"role": "user", "content": TEXTS["chinese"]}]
     scale = learned(double)

@@ -35,21 +35,27 @@ _WORDS: Final = (
 the mean of their places in the order of learning. No text had a say in it; hence a few that are not words."""
 
 
-def _either(words: str) -> str:
-    """One branch per first character, as a regular expression tries its branches one after the other."""
-    endings: dict[str, str] = {}
-    for first, second in zip(words[::2], words[1::2], strict=True):
-        endings[first] = endings.get(first, "") + second
-    return "|".join(f"{first}[{seconds}]" for first, seconds in endings.items())
+def _pairs(text: str) -> list[memoryview]:
+    """Every two neighbours as one number: the pairs that begin at even places, then those at odd ones.
+
+    A regular expression with a branch per first character takes three times as long.
+    """
+    units = text.encode("utf-16-le", "surrogatepass")
+    return [memoryview(units[start : start + (len(units) - start) // 4 * 4]).cast("I") for start in (0, 2)]
 
 
-_WORD: Final = re.compile(_either(_WORDS))
+_WORD_PAIRS: Final = frozenset(_pairs(_WORDS)[0])
 _FREQUENT: Final = re.compile(f"[{_WORDS}]+")
 
 
 def count_in_words(text: str) -> int:
     """Characters that are part of a frequent word, each in one word only."""
-    return 2 * len(_WORD.findall(text))
+    even, odd = _pairs(text)
+    found = bytearray(len(even) + len(odd))
+    found[::2] = bytes(map(_WORD_PAIRS.__contains__, even))
+    found[1::2] = bytes(map(_WORD_PAIRS.__contains__, odd))
+    # Two in a row share a character, and the second is none.
+    return 2 * found.replace(b"\1\1", b"\1").count(1)
 
 
 def drop_frequent(text: str) -> str:

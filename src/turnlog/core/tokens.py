@@ -161,8 +161,8 @@ def _han(text: str, kinds: bytes) -> tuple[float, float, float]:
     """All Han characters, those outside of frequent words, and those that are rare.
 
     One class would not do: depending on the subject a character costs 0.6 to 1.1 tokens of o200k, 0.8 to 1.7 of cl100k.
-    Each class lies within the one before, so two of the weights are surcharges. Were the classes apart, each weight would
-    be seen in fewer characters, and five short reports would settle none of them.
+    Each class lies within the one before, so two of the weights are surcharges. Were the classes apart, each weight
+    would be seen in fewer characters, and five short reports would settle none of them.
     """
     han = kinds.count(b"h")
     if not han:

@@ -22,6 +22,8 @@ from .problems import Refusal
 from .service import WHO, Service
 
 PUBLIC = ("/healthz", "/readyz", "/openapi.json", "/signin", "/api/signin", "/favicon.ico")
+UNASKED = ("/healthz", "/readyz")
+"""Answered without looking at any token: looking takes the store, and whether that is there is the question."""
 PUBLIC_PREFIXES = ("/static/", "/channels/")
 """Assets of the page, and webhooks, which have signatures of their own."""
 SIGN_IN = ("/signin", "/api/signin")
@@ -93,6 +95,8 @@ class FrontDoor:
             return False
 
     async def _check_token(self, visit: "Visit") -> None:
+        if visit.path in UNASKED:
+            return
         token, presented = await self._find_token(visit)
         presented = presented or visit.path in SIGN_IN
         if token is None and presented and not self._failures.take(visit.client):

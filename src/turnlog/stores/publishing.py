@@ -124,9 +124,9 @@ def check_ours(place: Place, root: Path, *, durable: bool) -> None:
 def _check_unmarked(place: Place, root: Path) -> None:
     if place.base != root or any(True for _ in place.shelves()):
         return
-    # A marker that another process is just writing, or died writing, is ours too.
+    # A marker that another process is just writing, died writing, or has written since we looked, is ours too.
     names = {entry.name for entry in listing(root) if not entry.name.startswith(f".{MARKER}.")}
-    others = names - _OURS
+    others = names - _OURS - {MARKER}
     if others and not (root / "agents").is_dir() and not (root / "config.toml").is_file():
         raise UsageError(
             f"{root} holds other things ({min(others)!r} for one) and is not a Turnlog store",
