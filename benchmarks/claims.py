@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.plan import AT_ONCE, IMPORTS, KEEP, TURNS_SMALL, Scale
+from benchmarks.plan import AT_ONCE, CHAT_SESSIONS, IMPORTS, KEEP, TURNS_SMALL, Scale
 
 Results = dict[str, list[dict[str, float]]]
 
@@ -197,8 +197,19 @@ def turn_claims(scale: Scale) -> list[Claim]:
     return [*claims, Claim(plan, Figure("turns/plan"), 50, how="alone", unit="ms")]
 
 
+def terminal_claims() -> list[Claim]:
+    alone = {"how": "alone", "unit": "ms"}
+    return [
+        Claim("turnlog --version", Figure("terminal/version"), 150, **alone),
+        Claim(f"chat: start to prompt among {CHAT_SESSIONS:,} sessions", Figure("terminal/start"), 400, **alone),
+        Claim("chat: first words of the offline model after Enter", Figure("terminal/answer"), 50, **alone),
+        Claim("chat: per cent of a core while nobody types", Figure("terminal/idle", "percent"), 0.5, how="alone"),
+    ]
+
+
 def claims(scale: Scale) -> list[Claim]:
     return [
+        *terminal_claims(),
         *append_claims(scale),
         *durable_claims(),
         *resume_claims(scale),

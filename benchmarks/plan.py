@@ -249,6 +249,21 @@ def turns_group(scale: Scale) -> Group:
     return Group("turns", "turns with the offline model, durability os", tasks)
 
 
+CHAT_SESSIONS = 10_000
+
+
+def terminal_group(scale: Scale) -> Group:
+    arguments = {"backend": "sqlite", "sessions": CHAT_SESSIONS}
+    fixture = Fixture(f"turnlog-sqlite-among-{CHAT_SESSIONS}", "turnlog_side", "build_many", arguments)
+    tasks = [
+        Task("terminal/version", "turnlog_terminal", "version", {"times": 5}, rounds=scale.some_rounds),
+        Task("terminal/start", "turnlog_terminal", "start", {"times": 3}, fixture, True, scale.some_rounds),
+        Task("terminal/answer", "turnlog_terminal", "answer", {"times": 6}, fixture, True, scale.some_rounds),
+        Task("terminal/idle", "turnlog_terminal", "idle", {"seconds": 10}, fixture, True, scale.some_rounds),
+    ]
+    return Group("terminal", "the terminal", tasks)
+
+
 def groups(scale: Scale) -> list[Group]:
     makers = (
         append_group,
@@ -260,5 +275,6 @@ def groups(scale: Scale) -> list[Group]:
         search_group,
         import_group,
         turns_group,
+        terminal_group,
     )
     return [make(scale) for make in makers]

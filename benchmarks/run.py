@@ -35,7 +35,10 @@ class Failed(Exception):
 
 def call(side: str, verb: str, arguments: dict, place: Path) -> dict[str, float]:
     asked = arguments | ({} if verb == "start" else {"place": str(place)})
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+        "RUN_PYTHON": sys.executable,  # has what the terminal needs; the peers' environment has not
+    }
     if side == "pi":
         asked |= {"entry": str(install.PI_ENTRY), "turns": make_turns()[:PI_TURNS]}
         command, given = ["node", str(HERE / "peers" / "pi.mjs"), verb], json.dumps(asked)

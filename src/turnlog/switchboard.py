@@ -40,6 +40,8 @@ LOOK_S = 0.1
 """Between looks whether turns that a crash cut short are over, and whether last letters have gone."""
 FAREWELL_S = 3.0
 """For last letters, when the server closes."""
+SWEEP_S = 10.0
+"""Between looks for messages that nobody sees through any more."""
 LISTEN_AGAIN_S = 30.0
 """After a platform could not be reached at all."""
 SLOW = ("compact",)
@@ -73,6 +75,7 @@ class Switchboard:
         for key, awaited in await self.outbox.expected():
             self._beside(self._take_up(key, awaited))
         self._beside(self.outbox.run())
+        self._beside(self._sweep())
         self._listeners = [self._beside(self._listen(booth)) for booth in self._booths.values()]
         self._is_started = True
         self._log.info("channels", booths=[_name(booth) for booth in self._booths.values()])
@@ -212,6 +215,24 @@ class Switchboard:
         while fact is not None and self._t.queue.is_busy(fact["session"]):  # noqa: ASYNC110 - the queue has no bell
             await asyncio.sleep(LOOK_S)
         await self._settle(key, awaited)
+
+    async def _sweep(self) -> None:
+        """Messages of a server that died, whose turns others have finished: with several servers at one store."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            expected: list[tuple[str, Awaited]] = []
+            with suppress(TurnlogError):
+                expected = await self.outbox.expected()
+            for key, awaited in expected:
+                if key not in self._followed:
+                    with suppress(TurnlogError):  # a turn runs somewhere, or the store is away: next time
+                        await self._settle_at_rest(key, awaited)
+
+    async def _settle_at_rest(self, key: str, awaited: Awaited) -> None:
+        fact = await self._t.store.ledger.get(DELIVERED, key)
+        if fact is not None:
+            async with self._t.store.lease(fact["session"], wait_s=0):
+                await self._settle(key, awaited)
 
     async def _settle(
         self, key: str, awaited: Awaited, live: Live | None = None, *, stopped_by_us: bool = False

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from turnlog import Denied
+from turnlog import Denied, switchboard
 from turnlog.errors import StoreUnavailable
 from turnlog.outbox import WAITING
 from turnlog.testing import ScriptedProvider
@@ -408,5 +408,26 @@ def test_a_bot_that_polls_takes_no_request_not_even_one_with_its_empty_secret(ur
             for secret in ("", None, "x"):
                 with pytest.raises(Denied):
                     await d.bring("telegram", telegram_hook(world.telegram.update("hello"), secret))
+
+    run(main())
+
+
+def test_what_a_server_that_died_has_left_unanswered_is_answered_by_another_at_the_same_store(url, world, monkeypatch):
+    monkeypatch.setattr(switchboard, "SWEEP_S", 0.05)
+
+    async def main():
+        provider = Gated([{"text": "by the other"}])
+        async with desk(url, world, world.settings("telegram"), provider) as dying:
+            await dying.bring("telegram", telegram_hook(world.telegram.update("hello")))
+            await provider.reached[0].wait()
+            for task in list(dying.switchboard._tasks):
+                task.cancel()
+            async with desk(url, world, world.settings("telegram"), start=True):
+                await asyncio.sleep(0.2)
+                assert world.telegram.sent == []  # its turn still runs
+                provider.go[0].set()
+                while not world.telegram.sent:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+                assert world.telegram.texts() == ["by the other"]
 
     run(main())

@@ -35,7 +35,12 @@ TURNS = int(os.environ.get("CLUSTER_TURNS", "60"))
 SESSIONS_COUNT = int(os.environ.get("CLUSTER_SESSIONS", "12"))
 SERVERS = int(os.environ.get("CLUSTER_SERVERS", "3"))
 LEASE_S = 2
-ENV = {"TURNLOG_QUEUE_MODE": "followup", "TURNLOG_SERVER_DRAIN_S": "2", "TURNLOG_SERVER_RATE": "5000"}
+ENV = {
+    "TURNLOG_STORE_DURABILITY": "full",
+    "TURNLOG_QUEUE_MODE": "followup",
+    "TURNLOG_SERVER_DRAIN_S": "2",
+    "TURNLOG_SERVER_RATE": "5000",
+}
 LOOK = {"name": "list_dir", "input": {"path": "."}}
 
 
@@ -295,6 +300,8 @@ class Talker:
                 return last, None
             try:
                 async for event in source.aiter_sse():
+                    if not event.data:
+                        continue  # a comment, which keeps the connection open
                     last, told = event.id or last, event.json()
                     match told["type"]:
                         case "done":
@@ -414,15 +421,16 @@ def check_turns(entries):
     """One after another: none begins before the one before has ended, and nobody writes who has no turn."""
     state = "over"
     for entry in entries:
+        before = "\n".join(map(repr, entries[max(0, entry.seq - 12) : entry.seq]))
         match entry:
             case User():
-                assert state != "running", entry
+                assert state != "running", before
                 state = "running"
             case Assistant() | ToolResult():
-                assert state != "over", entry  # one that was cut is begun once more, without a mark of its own
+                assert state != "over", before  # one that was cut is begun once more, without a mark of its own
                 state = "over" if isinstance(entry, Assistant) and not tool_uses(entry) else "running"
             case Failed():
-                assert state == "running", entry
+                assert state == "running", before
                 state = "cut" if entry.code == "interrupted" else "over"
             case _:
                 pass

@@ -82,7 +82,7 @@ def _lead(first: int, last: int) -> bytes:
 # a lower, A upper, 0 digit, "." symbol, l Latin like é, L Latin like ş, x Greek and Cyrillic, y Hebrew and Arabic,
 # i Indic and Thai, v Vietnamese and rare scripts, p typographic signs, k kana, h Han, g Hangul, f full width, e emoji.
 # The prices further down were fitted to o200k on 3,300 pieces of text in 60 kinds, and rounded up a little; later
-# those of Han characters on 143 more (news, reviews, manuals, office, law, verse), of line ends on 150 of Python.
+# those of Han characters on 143 more (news, reviews, manuals, office, law, verse), of line ends on 73 of Python.
 _KIND: Final = _table(
     {
         b"abcdefghijklmnopqrstuvwxyz": b"a",

@@ -40,6 +40,7 @@ FIRST = "first"
 """The ledger's space for who makes the first token: of several servers that start at once, one."""
 FIRST_S = 60.0
 """If that one dies meanwhile, the next start after this does it."""
+STARTING_S = 0.005
 TOKEN_FILE = "admin.token"  # noqa: S105 - the name of a file
 
 
@@ -122,6 +123,9 @@ class Server:
         settings = self._service.turnlog.settings.server
         wire = bind(settings.host, settings.port)
         self._serving = asyncio.create_task(self._server.serve([wire]))
+        # A signal that comes before would end the process as if there were nothing to put in order.
+        while not self._server.started and not self._serving.done():  # noqa: ASYNC110 - uvicorn has no bell
+            await asyncio.sleep(STARTING_S)
         try:
             yield wire.getsockname()[1]
         finally:

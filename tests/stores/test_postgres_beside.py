@@ -1,0 +1,126 @@
+"""Convlog and memory beside a PostgreSQL store: schemas of their own, behind a pooler, over connections that break."""
+
+import asyncio
+
+import pytest
+
+from turnlog import UsageError, open_store
+from turnlog.convlog import Record, open_convlog
+from turnlog.errors import StoreUnavailable
+from turnlog.memory import open_memory
+from turnlog.testing import opened, raises
+
+from . import postgres
+from .pooler import Pooler
+
+OWNER = ("main", "cli:direct:user")
+
+
+def record(text):
+    return Record(
+        ts="2026-01-01T00:00:00.000Z",
+        role="user",
+        content=text,
+        channel_id="web-a",
+        channel_type="web",
+        sender="ann",
+    )
+
+
+async def use(url, words=10):
+    async with open_convlog(url) as log, open_memory(url) as memory:
+        for n in range(words):
+            await log.write("main", "web-a", record(f"line {n}"))
+            await memory.save(*OWNER, f"memo {n} about the 上海 office")
+        page = await log.messages("main", "web-a", limit=200)
+        assert [item.content for item in page.items] == [f"line {n}" for n in range(words)]
+        [row] = (await log.list()).items
+        assert row.message_count == page.total == words
+        assert len(await memory.recall(*OWNER, "上海 office")) == 5
+        assert [memo.text for memo in await memory.search("memo 7")] == ["memo 7 about the 上海 office"]
+        assert len(await memory.list(limit=200)) == words
+
+
+def test_each_has_a_schema_of_its_own_and_shares_no_table_with_the_sessions(tmp_path):
+    async def main():
+        url = postgres.url_of(tmp_path)
+        async with open_store(url) as store:
+            await store.append("s1", [opened("s1")])
+            await use(url)
+            await store.delete("s1")
+            await raises(UsageError, open_convlog(postgres.url_of(tmp_path, schema="x_convlog")).__aenter__())
+        here = postgres.server()
+        found = here.sql(
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema LIKE 'turnlog_%'",
+            here.database(tmp_path),
+        )
+        assert {schema for schema, _ in found} == {"turnlog_convlog", "turnlog_memory"}
+
+    asyncio.run(main())
+
+
+def test_both_work_behind_a_pooler_in_transaction_mode(tmp_path):
+    here = postgres.server()
+    name = here.database(tmp_path)
+    with Pooler(str(here.root / f".s.PGSQL.{here.port}")) as pooler:
+        asyncio.run(use(here.url(name, tcp=True, port=pooler.port, listen="off")))
+        assert pooler.transactions > 20
+
+
+def test_what_is_repeated_because_its_answer_was_lost_is_written_once(tmp_path):
+    async def main():
+        here = postgres.server()
+        async with postgres.Proxy(here.port) as proxy:
+            url = here.url(here.database(tmp_path), tcp=True, port=proxy.port)
+            async with open_convlog(url) as log, open_memory(url) as memory:
+                for n in range(20):
+                    await log.list()  # so that it is not the login that is cut off
+                    proxy.cut_answers_after = 0  # the next answer is: the database has done the work
+                    await log.write("main", "web-a", record(f"line {n}"))
+                    await memory.list()
+                    proxy.cut_answers_after = 0
+                    await memory.save(*OWNER, f"memo {n}")
+                assert proxy.connections > 20
+                page = await log.messages("main", "web-a")
+                assert [item.content for item in page.items] == [f"line {n}" for n in range(20)]
+                assert [memo.text for memo in await memory.list()] == [f"memo {n}" for n in reversed(range(20))]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("part", ["convlog", "memory"])
+def test_several_openers_make_one_schema_and_a_newer_one_is_refused(part, tmp_path):
+    async def main():
+        url = postgres.url_of(tmp_path)
+        opening = open_convlog if part == "convlog" else open_memory
+
+        async def once():
+            async with opening(url):
+                pass
+
+        await asyncio.gather(*(once() for _ in range(6)))
+        here = postgres.server()
+        here.sql(f"UPDATE turnlog_{part}.store_facts SET value = 99", here.database(tmp_path))
+        await raises(StoreUnavailable, once())
+
+    asyncio.run(main())
+
+
+def test_a_lease_that_ran_out_is_told_as_abandoned_until_somebody_takes_it(tmp_path):
+    async def main():
+        here = postgres.server()
+        async with open_store(postgres.url_of(tmp_path)) as store:
+            for name in ("s1", "s2"):
+                await store.append(name, [opened(name, peer=name)])
+            async with store.lease("s1"), store.lease("s2"):
+                assert await store.abandoned() == []
+                here.sql(
+                    "UPDATE turnlog.leases SET epoch = -1, expires_at = now() WHERE session_id = 's1'",
+                    here.database(tmp_path),
+                )
+                assert await store.abandoned() == ["s1"]
+            async with open_store(postgres.url_of(tmp_path)) as other, other.lease("s1"):
+                assert await store.abandoned() == []
+            assert await store.abandoned() == []
+
+    asyncio.run(main())
