@@ -136,7 +136,7 @@ def test_an_older_schema_is_brought_up_to_date_and_equals_a_fresh_one(tmp_path, 
 
     old, fresh = here.database(tmp_path / "old"), here.database(tmp_path / "fresh")
     with monkeypatch.context() as patch:
-        patch.setattr(postgres_schema, "migrations", lambda: steps[:1])
+        patch.setattr(postgres_schema, "migrations", lambda *_: steps[:1])
         asyncio.run(create(here.url(old)))
     assert here.sql("SELECT value FROM turnlog.store_facts", old) == [(1,)]
     asyncio.run(use(here.url(old)))
