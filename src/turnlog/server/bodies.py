@@ -39,6 +39,10 @@ ImageUri: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": IMAGE})]
 SID: TypeAlias = Annotated[str, Meta(pattern=SESSION_ID)]
 
 
+NOT_BLANK = r"[^\s\x1c-\x1f\x85\ufeff]"
+"""What is blank differs from one language's regular expressions to the next; this is blank in none."""
+
+
 class Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """A misspelt field is an error: it must not be silently without effect."""
 
@@ -46,7 +50,7 @@ class Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
 class ChatBody(Strict, frozen=True, kw_only=True):
     """A message. Without sessionId and key a new session is begun."""
 
-    message: Annotated[str, Meta(pattern=r"\S", description=f"At most {TEXT_MAX_BYTES:,} bytes.")]
+    message: Annotated[str, Meta(pattern=NOT_BLANK, description=f"At most {TEXT_MAX_BYTES:,} bytes.")]
     session_id: SID | None = None
     key: Annotated[str, Meta(pattern=KEY, max_length=1024)] | None = None
     context: Text | None = None
@@ -61,7 +65,7 @@ class StopBody(Strict, frozen=True, kw_only=True):
 
 
 class TitleBody(Strict, frozen=True, kw_only=True):
-    title: Annotated[str, Meta(pattern=r"\S", max_length=10_000)]
+    title: Annotated[str, Meta(pattern=NOT_BLANK, max_length=10_000)]
     """Cut to 60 characters."""
 
 
