@@ -736,3 +736,10 @@ def test_coverage_names_the_types_of_the_format():
 def test_triggers_and_ways_to_keep_are_plain_values():
     assert Trigger("tokens", 5) == Trigger("tokens", 5)
     assert str(Keep("turns", 2.0)) == "turns:2"
+
+
+def test_a_second_attempt_is_told_what_was_wrong_with_the_first():
+    plan = plan_over(*turn(1))
+    text = summaries.ask(plan.fold, plan.view, refused="the summary is empty").text
+    assert "An earlier attempt did not count: the summary is empty." in text
+    assert "earlier attempt" not in summaries.ask(plan.fold, plan.view).text

@@ -742,3 +742,13 @@ def test_a_step_that_changed_nothing_is_not_sent_again():
     next(steps)
     assert isinstance(steps.throw(ContextOverflow()), guard.Shorten)
     assert not isinstance(steps.send(transcript), Send)
+
+
+def test_what_a_compaction_would_leave_is_measured_before_it_is_made():
+    transcript = long_talk()
+    plan = guard.worthwhile(transcript, default())
+    short = Compaction(summary="short", first_kept=plan.first_kept, covers=plan.covers)
+    long = Compaction(summary="word " * 20_000, first_kept=plan.first_kept, covers=plan.covers)
+    assert guard.size_after(transcript, [short], default()) < guard.size_after(transcript, [long], default())
+    assert guard.shrinks(transcript, [short], default())
+    assert not guard.shrinks(transcript, [long], default())

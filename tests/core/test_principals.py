@@ -31,6 +31,15 @@ def test_each_sees_what_is_theirs(who, seen):
     assert "".join(name for name, it in found.items() if principals.sees(who, it)) == seen
 
 
+@pytest.mark.parametrize(
+    ("who", "owned"),
+    [(OWNER, "hoe"), (ANN, "he"), (READER, ""), (NOBODY, ""), (Principal("ann", frozenset({"read", "chat"})), "he")],
+)
+def test_seeing_is_not_owning(who, owned):
+    found = {"h": HERS, "o": OTHERS, "e": ELSEWHERE}
+    assert "".join(name for name, it in found.items() if principals.owns(who, it)) == owned
+
+
 def test_only_an_administrator_uses_keys_of_others():
     principals.check_key(OWNER, keys.parse("main:cli:user"))
     principals.check_key(ANN, keys.parse(HERS.key))

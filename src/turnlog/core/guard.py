@@ -355,9 +355,9 @@ def _rescues(transcript: Transcript, view: View, limits: Limits, target: int) ->
     fitting = [cut for cut in cuts if fixed + suffix[cut] <= target]
     for cut in dict.fromkeys([*fitting[:1], *cuts[-1:]]):
         plan = compaction.cut_at(transcript, view, cut, added=0)
-        if plan is not None:
-            yield _rescue_bodies(plan, room * CHARS_PER_TOKEN, stubs)
-            yield _rescue_bodies(plan, room, stubs)  # for scripts with a token to each character
+        assert plan is not None  # a seam is never before the first message
+        yield _rescue_bodies(plan, room * CHARS_PER_TOKEN, stubs)
+        yield _rescue_bodies(plan, room, stubs)  # for scripts with a token to each character
 
 
 def size_after(transcript: Transcript, bodies: Sequence[Entry], limits: Limits) -> int:
