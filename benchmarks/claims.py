@@ -69,7 +69,7 @@ def median_of(results: Results, figure: Figure) -> float | None:
 def judge(claim: Claim, results: Results) -> Verdict:
     ours = rounds_of(results, claim.ours)
     if claim.against is None:
-        values = [value / {"ms": 1e3, "MB": 1, "x": 1}[claim.unit] for value in ours]
+        values = [value / {"ms": 1e3, "MB": 1, "x": 1, "%": 1}[claim.unit] for value in ours]
     else:
         # Of one round: both ran within seconds of each other, so the machine's mood cancels out.
         pairs = list(zip(ours, rounds_of(results, claim.against), strict=False))
@@ -203,7 +203,13 @@ def terminal_claims() -> list[Claim]:
         Claim("turnlog --version", Figure("terminal/version"), 150, **alone),
         Claim(f"chat: start to prompt among {CHAT_SESSIONS:,} sessions", Figure("terminal/start"), 400, **alone),
         Claim("chat: first words of the offline model after Enter", Figure("terminal/answer"), 50, **alone),
-        Claim("chat: per cent of a core while nobody types", Figure("terminal/idle", "percent"), 0.5, how="alone"),
+        Claim(
+            "chat: per cent of a core while nobody types",
+            Figure("terminal/idle", "percent"),
+            0.5,
+            how="alone",
+            unit="%",
+        ),
     ]
 
 

@@ -257,7 +257,7 @@ def terminal_group(scale: Scale) -> Group:
     fixture = Fixture(f"turnlog-sqlite-among-{CHAT_SESSIONS}", "turnlog_side", "build_many", arguments)
     tasks = [
         Task("terminal/version", "turnlog_terminal", "version", {"times": 5}, rounds=scale.some_rounds),
-        Task("terminal/start", "turnlog_terminal", "start", {"times": 3}, fixture, True, scale.some_rounds),
+        Task("terminal/start", "turnlog_terminal", "open_chat", {"times": 3}, fixture, True, scale.some_rounds),
         Task("terminal/answer", "turnlog_terminal", "answer", {"times": 6}, fixture, True, scale.some_rounds),
         Task("terminal/idle", "turnlog_terminal", "idle", {"seconds": 10}, fixture, True, scale.some_rounds),
     ]

@@ -31,6 +31,8 @@ def show(value: float | None, metric: str = "us") -> str:
         return f"{value:.1f} MB"
     if metric == "per_s":
         return f"{value:,.0f} /s"
+    if metric == "percent":
+        return f"{value:.1f} %"
     if value < 1_000:
         return f"{value:.0f} µs" if value >= 100 else f"{value:.1f} µs"
     return f"{value / 1e3:.1f} ms" if value < 1e6 else f"{value / 1e6:.1f} s"

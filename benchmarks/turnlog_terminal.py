@@ -68,7 +68,7 @@ def screen(place: str):
         os.close(shown.fd)
 
 
-async def start(place: str, times: int) -> dict[str, float]:
+async def open_chat(place: str, times: int) -> dict[str, float]:
     samples = []
     for _ in range(times):
         with screen(place) as shown:

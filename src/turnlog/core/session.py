@@ -47,7 +47,7 @@ from .entries import (
 )
 
 TITLE_MAX_CHARS = 60
-MARKS_KEPT = 256
+MARKS_KEPT = 64
 """Marks in a row before those under older compactions are dropped from it (the log keeps them)."""
 STACK_KEPT = 32
 """Active compactions a row remembers; undoing more reads the whole log once."""

@@ -7,6 +7,8 @@ from ..core.entries import Entry
 from ..errors import NotFound
 
 POLL_S = 0.1
+POLL_MAX_S = 0.5
+"""Where nothing comes for a while, looks grow rarer up to this: an idle listener should cost next to nothing."""
 
 
 class Watchers:
@@ -24,6 +26,7 @@ class Watchers:
     ) -> AsyncIterator[Entry]:
         """`read(after)` gives what is there now."""
         event = asyncio.Event()
+        poll_s = self._poll_s
         self._events.setdefault(session_id, set()).add(event)
         try:
             while True:
@@ -35,17 +38,21 @@ class Watchers:
                 for entry in entries:
                     after = entry.seq
                     yield entry
-                if not entries:
-                    await self._pause(event)
+                if entries:
+                    poll_s = self._poll_s
+                else:
+                    await _pause(event, poll_s)
+                    poll_s = None if poll_s is None else min(poll_s * 1.2, POLL_MAX_S)
         finally:
             waiting = self._events[session_id]
             waiting.discard(event)
             if not waiting:
                 del self._events[session_id]
 
-    async def _pause(self, event: asyncio.Event) -> None:
-        try:
-            async with asyncio.timeout(self._poll_s):
-                await event.wait()
-        except TimeoutError:
-            return
+
+async def _pause(event: asyncio.Event, seconds: float | None) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
