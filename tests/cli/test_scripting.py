@@ -306,6 +306,7 @@ def test_a_full_disk_in_the_middle_of_a_turn_is_said_and_loses_nothing(tmp_path)
     run("chat", "-p", "before", "--store", f"jsonl:{tmp_path}/data", home=tmp_path)
     limited = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "sys.dont_write_bytecode = True;"  # it would be cut short too, for everybody
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
         "from turnlog.cli.app import run;"
         f"sys.exit(run(['chat', '-p', 'x' * 9000, '--store', 'jsonl:{tmp_path}/data']))"

@@ -388,6 +388,7 @@ def test_a_chat_that_waits_for_its_person_leaves_the_machine_alone(tmp_path):
 
 def test_words_that_could_not_be_stored_are_back_at_the_prompt(tmp_path):
     limit = "import resource, runpy, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    limit += "sys.dont_write_bytecode = True;"  # it would be cut short too, for everybody
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); sys.argv[0] = 'turnlog';"
     limit += "runpy.run_module('turnlog', run_name='__main__')"
     store = f"jsonl:{tmp_path}/data"
