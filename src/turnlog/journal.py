@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 from msgspec.structs import replace
 
 from .core.entries import (
-    MESSAGES,
     Assistant,
     Compaction,
     Entry,
@@ -27,6 +26,7 @@ from .core.entries import (
     user_content,
 )
 from .core.session import Session
+from .core.turns import is_running
 from .errors import Conflict, Corrupt
 from .sessions import Loaded
 from .stores import Lease, Store
@@ -179,20 +179,13 @@ class Journal:
         for index in range(len(transcript) - 1, -1, -1):
             if isinstance(transcript[index], User):
                 start = index
-                if not _steered(transcript[:index]):
+                if not is_running(transcript[:index]):
                     break
         return list(transcript[start:])
 
 
 FAILED_REASON_MAX_CHARS = 2_000
 """A provider's error page is not worth more in a log."""
-
-
-def _steered(before: Transcript) -> bool:
-    for entry in reversed(before):
-        if isinstance(entry, (*MESSAGES, Failed)):
-            return isinstance(entry, ToolResult)
-    return False
 
 
 def _waiting(row: Session, entries: Sequence[Entry]) -> list[Received]:

@@ -71,7 +71,8 @@ class Turnlog:
         self.sessions = sessions
         self.queue = queue
         self._runner = runner
-        self._agent = agent
+        self.agent = agent
+        """Makes an agent ready, by its name."""
         self.memory = memory
         """Opens the global memory when it is first asked for."""
         self._clock = clock
@@ -201,17 +202,17 @@ class Turnlog:
     async def prompt(self, where: Where, *, at: int | None = None) -> Prompt:
         """Exactly what would be sent now, or was sent when the log ended at `at`."""
         row = await self.session(where)
-        agent = await self._agent(row.agent)
+        agent = await self.agent(row.agent)
         shown = await self.sessions.history(row.id, system=agent.limits.system, inject=agent.limits.inject, at=at)
         return prompts.assemble(shown, tools=agent.toolbox.specs, max_output=agent.max_output)
 
     async def limits(self, where: Where) -> Limits:
         """The numbers that the next turn there goes by, scaled to what its model was seen to count."""
-        return await self._scaled(await self._agent((await self.session(where)).agent))
+        return await self._scaled(await self.agent((await self.session(where)).agent))
 
     async def model(self, where: Where) -> str:
         """The name of the model that answers there."""
-        return (await self._agent((await self.session(where)).agent)).provider.model
+        return (await self.agent((await self.session(where)).agent)).provider.model
 
     async def _scaled(self, agent: Agent) -> Limits:
         return agent.scaled(await self._runner.calibration.of(agent.provider.model))
@@ -237,7 +238,7 @@ class Turnlog:
         `summarise`, the agent's own model writes summaries. When nothing helps, ContextOverflow is raised.
         """
         row = await self.session(where)
-        agent = await self._agent(row.agent)
+        agent = await self.agent(row.agent)
         scaled = await self._scaled(agent)
         limits = replace(scaled, system=system or scaled.system, window=window or scaled.window)
         compactor = Compactor(summarise=_own(summarise), window=window) if summarise else agent.compactor
@@ -254,7 +255,7 @@ class Turnlog:
     async def compact(self, where: Where, *, focus: str = "", dry_run: bool = False) -> CompactionReport:
         """Folds what is old under a summary, now. UsageError if there is nothing to gain."""
         row = await self.session(where)
-        agent = await self._agent(row.agent)
+        agent = await self.agent(row.agent)
         limits = await self._scaled(agent)
         async with self.store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
             journal = await self._runner.take(row.id, lease, mark=not dry_run)

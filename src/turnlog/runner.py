@@ -142,6 +142,7 @@ class Runner:
     def forget(self, session_id: str) -> None:
         """A session that is gone leaves nothing here: another one may get its id."""
         self._warm.pop(session_id, None)
+        self._untold.pop(session_id, None)
 
     async def take(self, session_id: str, lease: Lease, *, mark: bool = True, hold: Hold | None = None) -> Journal:
         """The session's tail, for one turn or several; a turn that a crash cut short is marked, unless told not to."""

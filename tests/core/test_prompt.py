@@ -54,13 +54,10 @@ def test_a_prompt_is_system_tools_and_messages():
     }
 
 
-def test_context_joins_the_system_prompt_of_one_call_at_its_end():
-    """F16."""
+def test_a_prompt_is_what_the_history_shows_and_what_the_call_asks_for():
     shown = history.build(TALK, system="Be kind.")
-    assert prompt.assemble(shown, context="PAGE=7").system == "Be kind.\n\nPAGE=7"
-    assert prompt.assemble(shown).system == "Be kind."
-    assert prompt.assemble(history.build(TALK), context="PAGE=7").system == "PAGE=7"
-    assert prompt.assemble(shown, max_output=99).max_output == 99
+    made = prompt.assemble(shown, max_output=99, may_call=False)
+    assert (made.system, made.messages, made.max_output, made.may_call) == ("Be kind.", shown.messages, 99, False)
 
 
 def test_breakpoints_stand_after_system_and_the_two_newest_user_messages():

@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from .entries import MESSAGES, Assistant, Entry, Failed, Received, ToolResult, Transcript, User, text_of, tool_uses
+from .entries import Assistant, Entry, Failed, Received, Transcript, User, text_of, tool_uses
+from .turns import is_running
 
 End: TypeAlias = Literal["done", "stopped", "failed", "cut"]
 """`cut`: by a crash, and not begun again so far."""
@@ -66,14 +67,8 @@ def said_in_turn(before: Transcript) -> str:
     texts: list[str] = []
     for index in range(len(before) - 1, -1, -1):
         entry = before[index]
-        if isinstance(entry, User) and not _joins(before[:index]):
+        if isinstance(entry, User) and not is_running(before[:index]):
             break
         if isinstance(entry, Assistant) and entry.stop != "error":
             texts.append(text_of(entry.content).strip())
     return "\n\n".join(filter(None, reversed(texts)))
-
-
-def _joins(before: Transcript) -> bool:
-    """Whether a user entry here steers a running turn: it comes right after a tool's result."""
-    last = next((entry for entry in reversed(before) if isinstance(entry, (*MESSAGES, Failed))), None)
-    return isinstance(last, ToolResult)

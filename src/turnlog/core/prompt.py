@@ -42,17 +42,14 @@ def assemble(
     history: History,
     *,
     tools: Sequence[Tool] = (),
-    context: str = "",
     max_output: int | None = None,
     may_call: bool = True,
 ) -> Prompt:
-    """`context` joins the system prompt of this one call, at its end, and is stored nowhere."""
-    system = "\n\n".join(part for part in (history.system, context) if part)
     return Prompt(
-        system=system,
+        system=history.system,
         messages=history.messages,
         tools=tuple(tools),
-        breakpoints=_breakpoints(history, bool(system or tools)),
+        breakpoints=_breakpoints(history, bool(history.system or tools)),
         max_output=max_output,
         may_call=may_call,
     )

@@ -1,8 +1,8 @@
-"""Where turns end: the places a session can be rewound to."""
+"""Where turns begin and end: what steers a running one, and the places a session can be rewound to."""
 
 from collections.abc import Mapping, Sequence
 
-from .entries import Assistant, Entry, Failed, ToolResult, Transcript, User, tool_uses
+from .entries import MESSAGES, Assistant, Entry, Failed, ToolResult, Transcript, User, tool_uses
 from .session import Mark, live_path, marks_of
 
 
@@ -23,3 +23,9 @@ def _is_end(end: int, marks: Sequence[Mark], by_seq: Mapping[int, Entry]) -> boo
             if isinstance(entry, User | ToolResult | Failed):
                 return isinstance(entry, Failed)
     return True
+
+
+def is_running(before: Transcript) -> bool:
+    """Whether a user entry after these steers a turn: it comes right after a tool's result. Others begin one."""
+    last = next((entry for entry in reversed(before) if isinstance(entry, (*MESSAGES, Failed))), None)
+    return isinstance(last, ToolResult)

@@ -30,7 +30,7 @@ from ..errors import ContextOverflow, ProviderBusy, ProviderRefused, TurnlogErro
 from . import Delta
 from .chat_messages import messages_of, tools_of
 from .gguf import context_length
-from .openai import _Answer as ChatAnswer
+from .openai import ChatAnswer
 
 WINDOW = 8_192
 """Memory is set aside for all of it when the model is loaded, so more is taken only if asked for."""

@@ -76,7 +76,7 @@ class OpenAIProvider:
         return self._window
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant, None]:
-        answer = _Answer()
+        answer = ChatAnswer()
         async with aclosing(self._chunks(self._request(prompt))) as chunks:
             async for chunk in chunks:
                 for delta in answer.take(chunk):
@@ -169,7 +169,7 @@ class _Call:
         return {"type": "tool_use", "id": call_id, "name": self.name or UNNAMED, "input": written}
 
 
-class _Answer:
+class ChatAnswer:
     """One answer as it arrives."""
 
     def __init__(self) -> None:

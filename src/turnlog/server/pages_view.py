@@ -227,5 +227,5 @@ class Model(Struct, frozen=True):
 
 
 async def model_of(service: Service, agent: str) -> Model:
-    found = await service.turnlog._agent(agent)
+    found = await service.turnlog.agent(agent)
     return Model(found.provider.model, found.limits.window)
