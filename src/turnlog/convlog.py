@@ -23,6 +23,8 @@ from .stores import parse_url, postgres_driver
 
 PAGE_MAX = 200
 SENDER_MAX_CHARS = 200
+MASKED_INLINE_CHARS = 10_000
+"""Looking for secrets in more than this takes a while: turns go on meanwhile."""
 
 
 class Record(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -96,8 +98,11 @@ class ConvLog:
 
     async def write(self, agent: str, channel_id: str, record: Record) -> None:
         """Durable enough to be read by the next process; not synced, for no promise rests on it."""
-        # Aside: looking for secrets in a very long answer takes a while, and turns go on meanwhile.
-        await self._shelf.append(agent, await asyncio.to_thread(_masked, channel_id, record))
+        if len(record.content) <= MASKED_INLINE_CHARS:
+            masked = _masked(channel_id, record)
+        else:
+            masked = await asyncio.to_thread(_masked, channel_id, record)
+        await self._shelf.append(agent, masked)
 
     async def list(
         self, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None

@@ -12,7 +12,7 @@ import apsw
 from .convlog import Conversation, Filter, Record, milliseconds
 from .stores.files import make_dir, open_private
 from .stores.sqlite_db import Database
-from .stores.sqlite_writer import BUSY_TIMEOUT_MS, mapped
+from .stores.sqlite_writer import BUSY_TIMEOUT_MS, Writer, mapped
 
 T = TypeVar("T")
 
@@ -46,12 +46,12 @@ class TableShelf:
         if path is not None:
             make_dir(path.parent)
             os.close(open_private(path, os.O_RDWR | os.O_CREAT))
-        self._db = Database(path or ":memory:")
-        self._db.wait_when_busy(BUSY_TIMEOUT_MS)
-        self._db.pragma("journal_mode", "wal")
-        self._db.pragma("synchronous", "normal")
+        self._db = _connect(path or ":memory:")
         self._db.run(_SCHEMA)
-        self._turn = threading.Lock()
+        self._writer = Writer(self._db, syncs=False)
+        self._reader = _connect(path) if path else None
+        """What is looked up at length must not make a message wait."""
+        self._reading = threading.Lock()
 
     async def append(self, agent: str, record: Record) -> None:
         at = milliseconds(record.ts)
@@ -59,22 +59,15 @@ class TableShelf:
         folded = "\n".join((record.content, record.sender, record.channel_id)).casefold()
 
         def add(db: Database) -> None:
-            db.run("BEGIN IMMEDIATE")
-            try:
-                db.run(_COUNT, (*place, at, at))
-                db.run(_ADD, (*place, record.ts, record.role, record.sender, record.content, folded))
-                db.run("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.run("ROLLBACK")
-                raise
+            db.run(_COUNT, (*place, at, at))
+            db.run(_ADD, (*place, record.ts, record.role, record.sender, record.content, folded))
 
-        await self._run(add)
+        await self._writer.run(add)
 
     async def conversations(self, wanted: Filter) -> list[Conversation]:
         where, values = _conditions(wanted)
         sql = f"SELECT channel_id, channel_type, agent, message_count, first_at, last_at FROM conversations c{where}"
-        rows = await self._run(lambda db: db.all(sql, values))
+        rows = await self._look(lambda db: db.all(sql, values))
         return [
             Conversation(channel_id=a, channel_type=b, agent_id=c, message_count=d, first_at=e, last_at=f)
             for a, b, c, d, e, f in rows
@@ -92,23 +85,38 @@ class TableShelf:
         def look(db: Database) -> tuple[list[Any], int]:
             return db.all(page, [*values, limit, start]), db.one(f"SELECT count(*) FROM messages WHERE {where}", values)
 
-        rows, total = await self._run(look)
+        rows, total = await self._look(look)
         return [
             Record(ts=a, role=b, content=c, channel_id=d, channel_type=e, sender=f) for a, b, c, d, e, f in rows
         ], total
 
-    async def _run(self, work: Callable[[Database], T]) -> T:
-        return await asyncio.to_thread(self._work, work)
+    async def _look(self, question: Callable[[Database], T]) -> T:
+        if self._reader is None:
+            return await self._writer.run(question, aside=True)
+        return await asyncio.to_thread(self._read, self._reader, question)
 
-    def _work(self, work: Callable[[Database], T]) -> T:
-        with self._turn:
+    def _read(self, db: Database, question: Callable[[Database], T]) -> T:
+        with self._reading:
             try:
-                return work(self._db)
+                return question(db)
             except apsw.Error as error:
                 raise mapped(error) from error
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._db.close)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._writer.close()
+        for db in filter(None, (self._reader, self._db)):
+            db.close()
+
+
+def _connect(path: Path | str) -> Database:
+    db = Database(path)
+    db.wait_when_busy(BUSY_TIMEOUT_MS)
+    db.pragma("journal_mode", "wal")
+    db.pragma("synchronous", "normal")
+    return db
 
 
 def _conditions(wanted: Filter) -> tuple[str, list[Any]]:

@@ -24,6 +24,7 @@ class Live:
         self.fenced = False
         """Whether another process has taken the turn over: its end here is not its end."""
         self.events: list[Event] = []
+        self.ended = asyncio.Event()
         self._news = asyncio.Event()
 
     @property
@@ -35,6 +36,8 @@ class Live:
             self.events.append(event)
             self._news.set()
             self._news = asyncio.Event()
+            if self.over:
+                self.ended.set()
 
     async def follow(self, after: int = 0) -> AsyncIterator[Event]:
         """Every event from that number on, once and in order, up to the terminal one."""

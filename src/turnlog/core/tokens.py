@@ -11,6 +11,7 @@ Refuses: to be exact, to bundle a vocabulary, to look at the pixels of an image,
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import msgspec
@@ -29,6 +30,9 @@ IMAGE_TOKENS: Final = 1_600
 SCALE_MIN: Final = 0.25
 SCALE_MAX: Final = 4.0
 """No tokeniser in use lies outside; a report that does is no token count of that prompt."""
+REMEMBERED: Final = 2_048
+REMEMBERED_CHARS: Final = 1_000
+"""Counts are remembered for so many texts of at most this length: a few MB."""
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -112,6 +116,10 @@ _LINES: Final = _table({b" ": b" ", b"\n": b"\n", b".": b"."}, default=b"a")
 
 
 def count(text: str) -> Counts:
+    return _count_once(text) if len(text) <= REMEMBERED_CHARS else _count(text)
+
+
+def _count(text: str) -> Counts:
     kinds = b" " + _kinds(text)
     words, digits, symbols, space = _words(kinds), _digits(kinds), _symbols(kinds), _space(kinds)
     if text.isascii():
@@ -119,6 +127,10 @@ def count(text: str) -> Counts:
     han, loose, rare = _han(text, kinds)
     symbols += 0.96 * kinds.count(b"p")
     return Counts(words, digits, symbols, space, han, loose, rare, _asian(kinds), _other(kinds))
+
+
+_count_once: Final = lru_cache(REMEMBERED)(_count)
+"""A message is counted when it is stored, when it is sent, and each time its prompt is looked at."""
 
 
 def _kinds(text: str) -> bytes:

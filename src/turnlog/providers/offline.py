@@ -31,9 +31,11 @@ class OfflineProvider:
     def __init__(self, *, window: int | None = None, max_output: int | None = None) -> None:
         self.window = window or WINDOW
         self._max_output = max_output
+        self._tools: tuple[object, str] = ((), "")
+        """The tools of the last prompt, and how they read: they are the same again and again."""
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant]:
-        seen = _flatten(prompt)
+        seen = self._flatten(prompt)
         size = _check_size(prompt, seen, self.window)
         reply, stop = _cut(answer(prompt), prompt.max_output or self._max_output or self.window, self.window - size)
         for piece in _pieces(reply.text):
@@ -46,17 +48,17 @@ class OfflineProvider:
         yield Assistant(content=blocks, model=self.model, usage=_usage(size, spent), stop=stop)
 
     async def summarise(self, prompt: Prompt) -> str:
-        _check_size(prompt, _flatten(prompt), self.window)
+        _check_size(prompt, self._flatten(prompt), self.window)
         return summarise("\n\n".join(as_text(message["content"]) for message in prompt.messages))
 
     async def close(self) -> None:
         """Nothing is open."""
 
-
-def _flatten(prompt: Prompt) -> str:
-    """All of it as one text: counting that costs a third of counting each message by itself, and differs by 1 %."""
-    tools = as_text(as_dict(prompt)["tools"]) if prompt.tools else ""
-    return "\n".join((prompt.system, tools, *(as_text(message["content"]) for message in prompt.messages)))
+    def _flatten(self, prompt: Prompt) -> str:
+        """All of it as one text: counting that costs a third of counting each message by itself, and differs by 1 %."""
+        if prompt.tools is not self._tools[0]:
+            self._tools = prompt.tools, as_text(as_dict(prompt)["tools"]) if prompt.tools else ""
+        return "\n".join((prompt.system, self._tools[1], *(as_text(message["content"]) for message in prompt.messages)))
 
 
 def _check_size(prompt: Prompt, seen: str, window: int) -> int:

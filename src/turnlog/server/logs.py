@@ -1,9 +1,11 @@
 """Structured logs: one JSON object a line, on stderr. Never a body, a query, a header or a token."""
 
+import json
 import logging
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
+import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
@@ -18,11 +20,17 @@ def open_log(out: TextIO | None = None) -> FilteringBoundLogger:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             _masked,
-            structlog.processors.JSONRenderer(ensure_ascii=True),
+            structlog.processors.JSONRenderer(_line),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         cache_logger_on_first_use=True,
     )
+
+
+def _line(event: dict[str, Any], **options: Any) -> str:
+    """In ASCII: what somebody put into a path must not move a terminal's cursor."""
+    line = msgspec.json.encode(event, enc_hook=str).decode()
+    return line if line.isascii() and "\x7f" not in line else json.dumps(event, default=str)
 
 
 def _masked(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

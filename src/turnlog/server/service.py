@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, cast
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from litestar import Request
 from structlog.typing import FilteringBoundLogger
@@ -52,8 +53,8 @@ class Service:
         self.switchboard: Switchboard | None = None
         """Where there are channels."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._heard: WeakSet[Live] = WeakSet()
-        """Turns that answer somebody here. Other edges write down for themselves what they delivered."""
+        self._heard: WeakKeyDictionary[Live, Session] = WeakKeyDictionary()
+        """Turns that answer somebody here, and where. Other edges write down for themselves what they delivered."""
         self._proved_at = -READY_FOR_S
         self._companions: set[asyncio.Task[None]] = set()
         turnlog.queue.on_turn(self._accompany)
@@ -125,13 +126,13 @@ class Service:
         except BaseException:
             lock.release()
             raise
-        ticket.turn.add_done_callback(self._hear)
+        ticket.turn.add_done_callback(partial(self._hear, row))
         self._beside(self._note_first(lock, row, said if ticket.stored.result() else "", sender))
         return ticket
 
-    def _hear(self, turn: asyncio.Future[tuple[Live, int]]) -> None:
+    def _hear(self, row: Session, turn: asyncio.Future[tuple[Live, int]]) -> None:
         if not turn.cancelled() and turn.exception() is None:
-            self._heard.add(turn.result()[0])
+            self._heard[turn.result()[0]] = row
 
     async def _note_first(self, lock: asyncio.Lock, row: Session, said: str, sender: str) -> None:
         try:
@@ -151,20 +152,24 @@ class Service:
     async def _watch_turn(self, live: Live) -> None:
         """Counts it, and writes down what was said on the page's channel, also when nobody listens any more."""
         with self.metrics.turn() as outcome:
-            while await live.reach(len(live.events)):
-                pass
+            await live.ended.wait()
             outcome(live.events[-1])
         self.turns.end(live)
         self.log.info("turn", session=live.session_id, turn=live.seq, outcome=_outcome(live))
         if live.fenced:
             return  # whoever took it over writes it down
         async with self.lock(live.session_id):
-            try:
-                row = await self.turnlog.store.describe(live.session_id)
-            except NotFound:
-                return
-            if (live in self._heard or row.channel == "web") and (said := spoken(live)):
+            row = self._heard.get(live) or await self._page_session(live.session_id)
+            if row is not None and (said := spoken(live)):
                 await self.note(row, "assistant", said, sender=row.agent)
+
+    async def _page_session(self, session_id: str) -> Session | None:
+        """If it is one of the page's: a turn that was taken up again has nobody here who asked for it."""
+        try:
+            row = await self.turnlog.store.describe(session_id)
+        except NotFound:
+            return None
+        return row if row.channel == "web" else None
 
     async def note(self, row: Session, role: str, content: str, *, sender: str) -> None:
         """One line of the page's convlog. That it cannot be written stops no conversation."""

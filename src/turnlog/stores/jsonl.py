@@ -12,7 +12,7 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -71,7 +71,7 @@ class JsonlStore:
         self._files: OrderedDict[str, SessionFile] = OrderedDict()
         self._turns: dict[str, asyncio.Lock] = {}
         self._leases = leases.FileLeases(place.own / "leases")
-        self._watchers = Watchers()
+        self._watchers = Watchers(ends=self._ends)
         self._flush: asyncio.TimerHandle | None = None
         self._streak = 0
         self.ledger = JsonlLedger(
@@ -405,6 +405,15 @@ class JsonlStore:
     def watch(self, session_id: str, *, after: int) -> AsyncIterator[Entry]:
         return self._watchers.follow(session_id, after, lambda seq: self._read_on(session_id, seq))
 
+    def _ends(self, session_ids: Sequence[str]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for session_id in session_ids:
+            if (shelf := self._home(session_id)) is not None:
+                with suppress(OSError):
+                    about = os.stat(shelf.files.path_of(session_id))
+                    found[session_id] = (about.st_ino, about.st_size)
+        return found
+
     async def _read_on(self, session_id: str, after: int) -> list[Entry]:
         row = await self.describe(session_id)
         return await self.read(session_id, after=after, limit=1000) if row.last_seq > after else []
@@ -422,6 +431,7 @@ class JsonlStore:
         if self._flush is not None:
             self._flush.cancel()
         self._flush_now()
+        self._leases.close()
         await asyncio.to_thread(self._publish)
         for session_id in list(self._files):
             self._files.pop(session_id).close()

@@ -1,7 +1,8 @@
-"""Leases as locks on small files: one per running turn, gone with it.
+"""Leases as locks on small files, one for each session that had a turn of late.
 
 The operating system ends a lock with its process, so there is no expiry to wait for and no clock to trust. The file
-says who holds it, for people. A file left by a crash is unlocked and simply used again.
+says who holds it, for people. The next turn of a session finds its file open: making one and removing it each time
+costs more than storing the turn. A file left by a crash is unlocked and simply used again.
 """
 
 import asyncio
@@ -16,19 +17,21 @@ import msgspec
 
 from ..errors import Busy, Conflict, UsageError
 from . import Lease
-from .files import disk_errors, lock, make_dir, open_private
+from .files import disk_errors, lock, make_dir, open_private, unlock
 
 POLL_FIRST_S = 0.005
 POLL_MAX_S = 0.1
+KEPT_MAX = 256
+"""Files that stay open though nobody holds their lease."""
 
-_held_fds: set[int] = set()
+_open_fds: set[int] = set()
 
 
 def _forget_in_child() -> None:
     """A forked child must not keep its parent's leases alive."""
-    for fd in _held_fds:
+    for fd in _open_fds:
         os.close(fd)
-    _held_fds.clear()
+    _open_fds.clear()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
@@ -60,6 +63,9 @@ class FileLeases:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._queues: dict[str, asyncio.Lock] = {}
+        self._kept: dict[str, int] = {}
+        """Open files whose lease nobody here holds, by session, the one longest unused first."""
+        self._room = KEPT_MAX
 
     @asynccontextmanager
     async def take(self, session_id: str, wait_s: float | None) -> AsyncGenerator[FileLease]:
@@ -93,40 +99,72 @@ class FileLeases:
     def _try(self, session_id: str) -> int | None:
         path = self._path(session_id)
         with disk_errors("the lease cannot be taken"):
-            fd = self._open(path)
-            try:
-                # Its last holder removes the file: then this lock is on nothing, and must be tried anew.
-                if lock(fd, wait=False) and _is_still(path, fd):
-                    os.ftruncate(fd, 0)
-                    os.pwrite(fd, _holder(), 0)
-                    _held_fds.add(fd)
-                    return fd
-            except OSError:
-                os.close(fd)
-                raise
-            os.close(fd)
-            return None
+            while True:
+                fd = self._kept.pop(session_id, None) or self._open(path)
+                try:
+                    if not lock(fd, wait=False):
+                        _close(fd)
+                        return None
+                    if _is_still(path, fd):
+                        os.ftruncate(fd, 0)
+                        os.pwrite(fd, _holder(), 0)
+                        return fd
+                except OSError:
+                    _close(fd)
+                    raise
+                _close(fd)  # somebody has removed the file: this lock is on nothing
 
     def _open(self, path: Path) -> int:
         try:
-            return open_private(path, os.O_RDWR | os.O_CREAT)
+            fd = open_private(path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
             make_dir(self._folder)
-            return open_private(path, os.O_RDWR | os.O_CREAT)
+            fd = open_private(path, os.O_RDWR | os.O_CREAT)
+        _open_fds.add(fd)
+        return fd
 
     def _release(self, fd: int, session_id: str) -> None:
-        _held_fds.discard(fd)
-        self._path(session_id).unlink(missing_ok=True)
-        os.close(fd)
+        if fd not in _open_fds:
+            return  # a forked child: the lease is its parent's
+        unlock(fd)
+        self._kept[session_id] = fd
+        while len(self._kept) > self._room:
+            self._remove(next(iter(self._kept)))
+
+    def close(self) -> None:
+        self._room = 0
+        for session_id in list(self._kept):
+            self._remove(session_id)
+
+    def _remove(self, session_id: str) -> None:
+        """The file goes too, unless another process has the lease by now."""
+        fd, path = self._kept.pop(session_id), self._path(session_id)
+        if fd not in _open_fds:
+            return
+        try:
+            if lock(fd, wait=False) and _is_still(path, fd):
+                path.unlink(missing_ok=True)
+        except OSError:  # it stays: the next holder uses it
+            pass
+        finally:
+            _close(fd)
+
+
+def _close(fd: int) -> None:
+    _open_fds.discard(fd)
+    os.close(fd)
 
 
 @asynccontextmanager
 async def _within(queue: asyncio.Lock, deadline: float | None, session_id: str, path: Path) -> AsyncGenerator[None]:
-    try:
-        async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
-            await queue.acquire()
-    except TimeoutError:
-        raise busy(session_id, path) from None
+    if queue.locked():
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                await queue.acquire()
+        except TimeoutError:
+            raise busy(session_id, path) from None
+    else:
+        await queue.acquire()  # at once
     try:
         yield
     finally:

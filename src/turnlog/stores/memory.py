@@ -25,7 +25,7 @@ class MemoryStore:
         self._logs: dict[str, list[Entry]] = {}
         self._rows: dict[str, Session] = {}
         self._turns: dict[str, asyncio.Lock] = {}
-        self._watchers = Watchers(poll_s=None)
+        self._watchers = Watchers()
         self.ledger = MemoryLedger(self._clock)
 
     async def append(

@@ -7,7 +7,7 @@ FULL (NORMAL for durability "os"), one writing connection with group commit, rea
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from importlib import resources
 from pathlib import Path
@@ -49,7 +49,8 @@ class SqliteStore:
         self._summary_role = "assistant" if inject == "assistant" else None
         self._clock = clock or now_ms
         self._leases = leases.FileLeases(path.with_name(f"{path.name}-leases"))
-        self._watchers = Watchers()
+        self._watchers = Watchers(ends=self._ends)
+        self._asked: tuple[int, Sequence[str]] = (0, ())
         self._reading = asyncio.Lock()
         self._indexing: asyncio.TimerHandle | None = None
         self._erase = False
@@ -77,7 +78,7 @@ class SqliteStore:
         self._db.run("PRAGMA secure_delete = ON")
         self._near = self._connect()
         self._far = self._connect()
-        self._writer = Writer(self._db, forget=self._rows.clear)
+        self._writer = Writer(self._db, syncs=self._synchronous == "FULL", forget=self._rows.clear)
         self.ledger = SqliteLedger(self._writer, self._near, self._clock)
 
     @contextmanager
@@ -247,6 +248,14 @@ class SqliteStore:
     def watch(self, session_id: str, *, after: int) -> AsyncIterator[Entry]:
         return self._watchers.follow(session_id, after, lambda seq: self.read(session_id, after=seq, limit=1000))
 
+    def _ends(self, session_ids: Sequence[str]) -> Mapping[str, object] | None:
+        """Unless nobody has committed since the same was asked."""
+        asked = self._look(lambda db: db.one("PRAGMA data_version")), session_ids
+        if asked == self._asked:
+            return None
+        self._asked = asked
+        return self._look(lambda db: statements.ends_of(db, session_ids))
+
     async def reindex(self, progress: Progress | None = None) -> int:
         ids = self._look(lambda db: [row[0] for row in db.all("SELECT DISTINCT session_id FROM session_messages")])
         for n, session_id in enumerate(ids, 1):
@@ -275,6 +284,7 @@ class SqliteStore:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        self._leases.close()
         self._writer.close()
         for db in (self._near, self._far, self._db):
             db.close()

@@ -87,6 +87,16 @@ def save_state(db: Database, row: Session) -> None:
         )
 
 
+def ends_of(db: Database, session_ids: Sequence[str]) -> dict[str, int]:
+    """The last seq of each that there is."""
+    wanted = msgspec.json.encode(session_ids).decode()
+    return dict(
+        db.all(
+            "SELECT session_id, last_seq FROM sessions WHERE session_id IN (SELECT value FROM json_each(?))", (wanted,)
+        )
+    )
+
+
 def entries_of(db: Database, session_id: str, after: int, before: int | None, limit: int | None) -> list[Entry]:
     rows = db.all(
         "SELECT meta_json FROM session_messages WHERE session_id = ? AND seq > ? AND seq < ? ORDER BY seq LIMIT ?",

@@ -1,7 +1,8 @@
 """One writer, group commit: everything that waits goes into one transaction, and one sync pays for all of it.
 
-A lone change on a disk that answers quickly runs right on the event loop; a hop to a thread and back would cost as
-much again. Several, or a busy database, go to the thread.
+What takes no longer than a hop to a thread and back runs right on the event loop: a lone change on a disk that
+answers quickly, and where nothing waits for the disk, several. A thread would have to win the interpreter back after
+every statement. Longer jobs, several that are synced, and whatever meets a busy database go to the thread.
 """
 
 import asyncio
@@ -18,6 +19,9 @@ from .sqlite_db import Database
 from .syncing import Outcome
 
 INLINE_MAX_S = 0.002
+"""For a change that is synced, and that waits for the disk with the loop."""
+INLINE_UNSYNCED_MAX_S = 0.02
+"""For all that waits: it is work for the processor, and would stop the loop from a thread just as long."""
 BUSY_TIMEOUT_MS = 30_000
 T = TypeVar("T")
 Change = Callable[[Database], Any]
@@ -26,15 +30,17 @@ Answers = list[tuple[Any, BaseException | None]]
 
 
 class Writer:
-    def __init__(self, db: Database, *, forget: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, db: Database, *, syncs: bool = True, forget: Callable[[], None] = lambda: None) -> None:
         """`forget`: called when what was read before may be out of date: others wrote, or a transaction failed."""
         self._db = db
+        self._syncs = syncs
         self._forget = forget
         self._version = 0
         self._waiting: Job = []
         self._busy = False
         self._scheduled = False
         self._cost_s = 0.0
+        self._aside = False
         self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, Job] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -49,8 +55,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         done = Outcome(loop=loop)
         self._waiting.append((change, done))
-        if aside:
-            self._cost_s = max(self._cost_s, INLINE_MAX_S)
+        self._aside = self._aside or aside
         self._schedule(loop)
         return await done
 
@@ -64,7 +69,8 @@ class Writer:
         if self._busy or not self._waiting:
             return
         job, self._waiting = self._waiting, []
-        if len(job) == 1 and self._cost_s < INLINE_MAX_S:
+        inline, self._aside = self._is_short(len(job)) and not self._aside, False
+        if inline:
             start = time.perf_counter()
             try:
                 self._db.wait_when_busy(0)
@@ -72,7 +78,7 @@ class Writer:
             except apsw.BusyError:
                 answers = None
             if answers is not None:
-                self._learn(time.perf_counter() - start)
+                self._learn((time.perf_counter() - start) / len(job))
                 _finish(job, answers)
                 return
         self._busy = True
@@ -80,6 +86,11 @@ class Writer:
             self._thread = threading.Thread(target=self._work, name="turnlog-sqlite", daemon=True)
             self._thread.start()
         self._jobs.put((loop, job))
+
+    def _is_short(self, changes: int) -> bool:
+        if self._syncs:
+            return changes == 1 and self._cost_s < INLINE_MAX_S
+        return changes * self._cost_s < INLINE_UNSYNCED_MAX_S
 
     def _learn(self, spent_s: float) -> None:
         self._cost_s = 0.8 * self._cost_s + 0.2 * spent_s

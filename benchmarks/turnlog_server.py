@@ -1,0 +1,94 @@
+"""`turnlog serve` and its clients on one machine: complete SSE turns a second, the first event, streams that idle."""
+
+import asyncio
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.clients import Client, load
+from benchmarks.workload import make_turns
+
+PYTHON = os.environ.get("RUN_PYTHON", sys.executable)
+START_S = 60
+DONE = b'"type":"done"'
+CHAT = "/api/agents/main/chat"
+
+
+class Running:
+    """The server, where it listens, and the header that lets us in."""
+
+    def __init__(self, place: str, *, store: str = "", durability: str = "os", **options: str) -> None:
+        home = Path(place) / "home"
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("TURNLOG_", "ANTHROPIC", "OPENAI"))}
+        environment = clean | {"TURNLOG_STORE_DURABILITY": durability, "TURNLOG_SERVER_RATE": "100000"} | options
+        command = [PYTHON, "-m", "turnlog", "serve", "--home", str(home), "--port", "0", "--model", "offline"]
+        command += ["--store", store or f"sqlite:{place}/sessions.db"]
+        self._said = Path(place) / "said"
+        with self._said.open("w", encoding="utf-8") as out, (Path(place) / "log").open("w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(command, stdout=out, stderr=log, env=environment)
+        self.port = self._port()
+        self.head = f"Authorization: Bearer {(home / 'admin.token').read_text(encoding='utf-8').strip()}\r\n"
+
+    def _port(self) -> int:
+        end = time.monotonic() + START_S
+        while time.monotonic() < end and self.process.poll() is None:
+            if found := re.search(r"listening on \S+:(\d+)\n", self._said.read_text(encoding="utf-8")):
+                return int(found[1])
+            time.sleep(0.02)
+        raise RuntimeError("turnlog serve did not start")
+
+    def resident_mb(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def running(place: str, **options: str):
+    server = Running(place, **options)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def ask(number: int, turn: int) -> tuple[str, bytes]:
+    said = {"message": make_turns()[turn % 512][0], "sessionId": f"client-{number}"}
+    return CHAT, json.dumps(said).encode()
+
+
+async def turns(place: str, clients: int, turns: int, durability: str = "os") -> dict[str, float]:
+    with running(place, durability=durability) as server:
+        before = server.cpu_s()
+        figures = await load(server.port, clients, turns, ask, done=DONE, head=server.head)
+        return figures | {"cpu_us": (server.cpu_s() - before) / clients / (turns + 1) * 1e6}
+
+
+async def idle(place: str, streams: int, seconds: float) -> dict[str, float]:
+    """Memory of a server with so many live tails open, each of a session of its own, and what it does meanwhile."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    with running(place) as server:
+        async with Client(server.port, server.head) as client:
+            for number in range(streams):
+                await client.ask("POST", *ask(number, 0))
+        held = []
+        for number in range(streams):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            path = f"/api/agents/main/sessions/client-{number}/events"
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{server.head}\r\n".encode())
+            assert b" 200 " in await reader.readline()
+            held.append((reader, writer))
+        await asyncio.sleep(2)
+        before = server.cpu_s()
+        await asyncio.sleep(seconds)
+        return {"mb": server.resident_mb(), "percent": (server.cpu_s() - before) / seconds * 100}

@@ -1,0 +1,143 @@
+"""Leases as locks on files that stay open for a session's next turn: never two holders, and nothing left behind."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from turnlog.errors import Busy, StoreUnavailable
+from turnlog.stores import leases
+from turnlog.stores.leases import FileLeases
+
+HOLD = """
+import asyncio, sys
+from pathlib import Path
+from turnlog.stores.leases import FileLeases
+
+async def hold():
+    async with FileLeases(Path(sys.argv[1])).take("s", 5):
+        print("held", flush=True)
+        sys.stdin.read()
+
+asyncio.run(hold())
+"""
+
+
+async def take(here, session_id="s", wait_s=0.0):
+    async with here.take(session_id, wait_s):
+        pass
+
+
+async def refused(here, session_id="s"):
+    try:
+        await take(here, session_id)
+    except Busy:
+        return True
+    return False
+
+
+def names(folder):
+    return sorted(path.name for path in folder.glob("*.lock"))
+
+
+def test_the_next_turn_finds_its_file_and_a_close_leaves_none(tmp_path):
+    async def story():
+        here = FileLeases(tmp_path / "leases")
+        await take(here)
+        before = os.stat(tmp_path / "leases" / "s.lock").st_ino
+        await take(here)
+        assert os.stat(tmp_path / "leases" / "s.lock").st_ino == before
+        here.close()
+        assert names(tmp_path / "leases") == []
+        await take(here)
+        assert names(tmp_path / "leases") == [], "one that is released after the close leaves nothing either"
+
+    asyncio.run(story())
+
+
+def test_a_kept_file_is_no_lease(tmp_path):
+    async def story():
+        one, two = FileLeases(tmp_path), FileLeases(tmp_path)
+        await take(one)
+        async with two.take("s", 0):
+            assert await refused(one)
+        await take(one)
+
+    asyncio.run(story())
+
+
+def test_a_file_that_another_removed_is_not_mistaken_for_a_lock(tmp_path):
+    async def story():
+        one, two, three = FileLeases(tmp_path), FileLeases(tmp_path), FileLeases(tmp_path)
+        await take(one)
+        await take(two)
+        two.close()
+        assert names(tmp_path) == [], "the file that the first one still has open is gone"
+        async with one.take("s", 0):
+            assert names(tmp_path) == ["s.lock"]
+            assert await refused(three)
+            three.close()
+            assert names(tmp_path) == ["s.lock"], "whoever does not hold it does not remove it"
+
+    asyncio.run(story())
+
+
+def test_few_files_stay_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "KEPT_MAX", 3)
+
+    async def story():
+        here = FileLeases(tmp_path)
+        for number in range(10):
+            await take(here, f"s{number}")
+        assert names(tmp_path) == ["s7.lock", "s8.lock", "s9.lock"]
+        async with here.take("s7", 0):
+            await take(here, "s1")
+            assert names(tmp_path) == ["s1.lock", "s7.lock", "s8.lock", "s9.lock"]
+
+    asyncio.run(story())
+
+
+def test_another_process_that_dies_leaves_a_file_and_no_lease(tmp_path):
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    async def story():
+        here = FileLeases(tmp_path)
+        with pytest.raises(Busy, match=f"process {other.pid} on "):
+            await take(here)
+        other.kill()
+        other.communicate()
+        assert names(tmp_path) == ["s.lock"]
+        await take(here, wait_s=5)
+        here.close()
+        assert names(tmp_path) == []
+
+    assert other.stdout.readline() == "held\n"
+    asyncio.run(story())
+
+
+def test_a_forked_child_neither_has_nor_ends_its_parents_lease(tmp_path):
+    async def story():
+        here, other = FileLeases(tmp_path), FileLeases(tmp_path)
+        await take(here, "kept")
+        async with here.take("s", 0):
+            child = os.fork()
+            if child == 0:
+                here._release(next(iter(leases._open_fds), -1), "s")
+                here.close()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            assert await refused(other)
+            assert "s.lock" in names(tmp_path)
+        await take(other)
+
+    asyncio.run(story())
+
+
+def test_a_folder_that_cannot_be_made_is_told_as_such(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable, match="the lease cannot be taken"):
+        asyncio.run(take(FileLeases(tmp_path / "file")))
