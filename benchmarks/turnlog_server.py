@@ -91,4 +91,5 @@ async def idle(place: str, streams: int, seconds: float) -> dict[str, float]:
         await asyncio.sleep(2)
         before = server.cpu_s()
         await asyncio.sleep(seconds)
-        return {"mb": server.resident_mb(), "percent": (server.cpu_s() - before) / seconds * 100}
+        busy = (server.cpu_s() - before) / seconds / (os.cpu_count() or 1)
+        return {"mb": server.resident_mb(), "percent": 100 * busy}
