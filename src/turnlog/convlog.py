@@ -6,12 +6,13 @@ and deleting a session leaves it. The page of one conversation is oldest first, 
 
 import asyncio
 import hashlib
+import heapq
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -73,6 +74,7 @@ class MessagePage(Struct, frozen=True):
     total: int
 
 
+Sort: TypeAlias = Literal["newest", "messages"]
 Conversations: TypeAlias = list[Conversation]
 Records: TypeAlias = list[Record]
 
@@ -105,17 +107,19 @@ class ConvLog:
         await self._shelf.append(agent, masked)
 
     async def list(
-        self, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None
+        self,
+        wanted: Filter | None = None,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        sort: Sort = "newest",
     ) -> ConversationPage:
-        """Newest first."""
+        """Newest first; or the most messages first, and then the newest."""
+        place = None if cursor is None else _place(sort, cursor)
         found = await self._shelf.conversations(wanted or Filter())
-        found.sort(key=_order)
-        total = len(found)
-        if cursor is not None:
-            place = _place(cursor)
-            found = [row for row in found if _order(row) > place]
-        page = found[: _checked(limit)]
-        return ConversationPage(page, _cursor(page[-1]) if len(found) > len(page) else None, total)
+        left = found if place is None else [row for row in found if _order(sort, row) > place]
+        page = heapq.nsmallest(_checked(limit), left, key=lambda row: _order(sort, row))
+        return ConversationPage(page, cursor_after(page[-1], sort) if len(left) > len(page) else None, len(found))
 
     async def messages(
         self, agent: str, channel_id: str, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None
@@ -228,23 +232,25 @@ def _checked(limit: int) -> int:
     return limit
 
 
-Order: TypeAlias = tuple[int, str, str]
+def _order(sort: Sort, row: Conversation) -> tuple[int, int, str, str]:
+    return -row.message_count if sort == "messages" else 0, -row.last_at, row.agent_id, row.channel_id
 
 
-def _order(row: Conversation) -> Order:
-    return -row.last_at, row.agent_id, row.channel_id
+def cursor_after(row: Conversation, sort: Sort = "newest") -> str:
+    mark = f"m{row.message_count}." if sort == "messages" else ""
+    return f"{mark}{row.last_at}.{row.agent_id}.{row.channel_id}"
 
 
-def _cursor(row: Conversation) -> str:
-    return f"{row.last_at}.{row.agent_id}.{row.channel_id}"
-
-
-def _place(cursor: str) -> Order:
+def _place(sort: Sort, cursor: str) -> tuple[int, int, str, str]:
+    count = "0"
+    if sort == "messages":
+        mark, _, cursor = cursor.partition(".")
+        count = mark.removeprefix("m") if mark.startswith("m") else ""
     moment, _, rest = cursor.partition(".")
     agent, dot, channel = rest.partition(".")
     if not dot:
         raise _not_a_cursor()
-    return -_number(moment), agent, channel
+    return -_number(count), -_number(moment), agent, channel
 
 
 def _number(text: str) -> int:

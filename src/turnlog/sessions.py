@@ -291,8 +291,8 @@ class Sessions:
 
     async def rename(self, session_id: str, title: str) -> Session:
         """A title given by hand is never overwritten by an automatic one."""
-        if not cut_title(title):
-            raise UsageError("a title cannot be empty", hint="Give it at least one character.")
+        if not any(char.isprintable() and not char.isspace() for char in cut_title(title)):
+            raise UsageError("a title cannot be empty", hint="Give it at least one character that can be seen.")
         await self._writable(session_id)
         await self._store.append(session_id, [Title(title=cut_title(title), by="user")])
         return await self._store.describe(session_id)

@@ -58,4 +58,17 @@ def test_a_question_is_narrowed_to_what_is_theirs():
     with pytest.raises(Denied):
         principals.narrow(READER, Query(agent="ops"))
     with pytest.raises(Denied):
-        principals.narrow(Principal("eve", frozenset({"read"}), frozenset({"a", "b"})), Query())
+        principals.narrow(READER, Query(agent=("main", "ops")))
+
+
+def test_whoever_has_several_agents_is_told_of_all_of_them():
+    several = Principal("eve", frozenset({"read"}), frozenset({"b", "a"}))
+    assert principals.narrow(several, Query()).agent == ("a", "b")
+    assert principals.narrow(several, Query(agent=("b",))).agent == ("b",)
+
+
+def test_one_who_may_only_chat_has_a_place_at_each_agent_and_names_the_agent():
+    assert principals.narrow(Principal("ann", agents=frozenset({"ops"})), Query()).key == ELSEWHERE.key
+    for who, asked in ((Principal("ann", agents=frozenset({"ops"})), "main"), (ANN, ("main", "ops"))):
+        with pytest.raises(Denied):
+            principals.narrow(who, Query(agent=asked))

@@ -220,20 +220,81 @@ def test_any_other_page_is_a_usage_error(limit):
         query.check(Query(limit=limit))
 
 
-def test_an_unknown_status_is_a_usage_error():
+@pytest.mark.parametrize("status", ["gone", ("active", "gone"), ()])
+def test_an_unknown_status_is_a_usage_error(status):
     with pytest.raises(UsageError):
-        query.check(Query(status="gone"))
+        query.check(Query(status=status))
 
 
-def test_a_cursor_leads_back_to_the_place_it_was_made_at():
-    for there in (row(last_at=1_700_000_000_000), row(id="a.b", last_at=0)):
-        assert query.place(query.cursor_after(there)) == (there.last_at, there.id)
+def test_any_of_several_statuses_is_enough():
+    assert query.matches(Query(status=query.UNTRASHED), row(status="archived"))
+    assert not query.matches(Query(status=query.UNTRASHED), row(status="trashed"))
+    assert query.matches(Query(status="trashed"), row(status="trashed"))
 
 
-@pytest.mark.parametrize("cursor", ["", ".", "1", "1.", ".x", "x.y", "-1.x", " 1.x"])
-def test_what_is_not_a_cursor_is_a_usage_error(cursor):
+def test_any_of_several_agents_is_enough():
+    assert query.matches(Query(agent=("main", "ops")), row(agent="ops"))
+    assert query.matches(Query(agent="ops"), row(agent="ops"))
+    assert not query.matches(Query(agent=()), row(agent="ops"))
+
+
+def test_people_name_what_they_want_to_see():
+    assert query.named_status("untrashed") == query.UNTRASHED
+    assert query.named_status("all") is None
+    assert query.named_status("trashed") == "trashed"
+
+
+def test_a_page_leads_on_only_if_there_is_more():
+    rows = [row(id=name, last_at=9) for name in ("c", "b", "a")]
+    there = query.page(Query(limit=2), rows, 7)
+    assert ([item.id for item in there.items], there.next, there.total) == (["c", "b"], "9.b", 7)
+    assert query.page(Query(limit=3), rows, 3).next is None
+    assert query.page(Query(limit=3), [], 0).items == []
+
+
+def test_an_unknown_order_is_a_usage_error():
     with pytest.raises(UsageError):
-        query.place(cursor)
+        query.check(Query(sort="loudest"))
+
+
+ORDERS = ("newest", "messages", "tokens")
+
+
+@pytest.mark.parametrize("sort", ORDERS)
+def test_a_cursor_leads_back_to_the_place_it_was_made_at(sort):
+    for there in (row(last_at=1_700_000_000_000, message_count=3, token_estimate=9), row(last_at=0)):
+        cursor = query.cursor_after(there, sort)
+        assert query.place(Query(sort=sort, cursor=cursor)) == query.rank(sort, there)
+        for other in ORDERS:
+            if other != sort:
+                with pytest.raises(UsageError):
+                    query.place(Query(sort=other, cursor=cursor))
+
+
+@pytest.mark.parametrize("sort", ORDERS)
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        ".",
+        "1",
+        "1.",
+        ".x",
+        "x.y",
+        "-1.x",
+        " 1.x",
+        "1.a.b",
+        "1.a b",
+        "٣.x",
+        f"{10**15}.x",
+        "1.\ud800",
+        "m1.2",
+        "m.1.x",
+    ],
+)
+def test_what_is_not_a_cursor_is_a_usage_error(cursor, sort):
+    with pytest.raises(UsageError):
+        query.check(Query(cursor=cursor, sort=sort))
 
 
 def test_a_plain_query_restricts_agent_and_status_only():

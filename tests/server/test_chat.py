@@ -254,6 +254,34 @@ def test_the_same_key_and_body_get_the_first_answer_and_another_body_conflicts(s
         assert other.status_code == 409
 
 
+def test_asking_again_by_key_tells_the_first_turn_wherever_the_key_leads_by_now(server):
+    server.write({"deltas": ["first"]}, {"deltas": ["second"]})
+    body = {"message": "by its key", "key": "agent:main:web:direct:admin"}
+    headers = {"Idempotency-Key": "moved-on"}
+    with server.client() as client:
+        first = client.post(CHAT, json=body, headers=headers)
+        other = talk(client, "a new session, selected from now on")[-1][1]["sessionId"]
+        again = client.post(CHAT, json=body, headers=headers)
+        assert first.headers["turnlog-session"] == again.headers["turnlog-session"] != other
+        assert again.text == first.text
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"sessionId": "named-by-its-client"}, {"key": "agent:main:web:group:only:thread:1"}]
+)
+def test_asking_again_does_not_bring_a_deleted_session_back(server, fields):
+    server.write({"deltas": ["once"]})
+    with server.client() as client:
+        headers = {"Idempotency-Key": f"deleted {fields}"}
+        body = {"message": "keep me once", **fields}
+        first = client.post(CHAT, json=body, headers=headers)
+        sid = first.headers["turnlog-session"]
+        assert client.delete(f"{SESSIONS}/{sid}").status_code == 204
+        again = client.post(CHAT, json=body, headers=headers)
+        assert again.status_code == 404
+        assert client.get(f"{SESSIONS}/{sid}").status_code == 404
+
+
 def test_requests_with_one_key_at_once_are_one_message(server):
     server.write({"text": "just once", "delay_ms": 500})
     answers = []

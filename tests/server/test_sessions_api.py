@@ -5,7 +5,10 @@ import threading
 import pytest
 from httpx_sse import connect_sse
 
-from .running import CHAT, SESSIONS, kinds, running, talk, wait_until
+from turnlog import Assistant, User
+
+from ..web.browsing import seed
+from .running import CHAT, SESSIONS, kinds, running, talk, turnlog, wait_until
 
 ALIAS = "/api/sessions/main"
 ROW = [
@@ -53,6 +56,34 @@ def test_a_list_is_sorted_stable_paged_and_counted(client):
     assert found["total"] == 3
     assert client.get(SESSIONS, params={"status": "active"}).json()["total"] == 1
     assert client.get(ALIAS, params={"limit": 200}).json() == whole
+
+
+@pytest.mark.parametrize("base", [SESSIONS, ALIAS])
+def test_the_trash_is_listed_only_when_it_is_asked_for(server, client, base):
+    kept, thrown = (talk(client, "about giraffes")[-1][1]["sessionId"] for _ in range(2))
+    trash = {"next": "/"}
+    assert client.post(f"/session/main/{thrown}/trash", data=trash, headers={"Origin": server.base}).status_code == 303
+
+    def listed(**params):
+        page = client.get(base, params={"q": "giraffes", **params}).json()
+        ids = {row["id"] for row in page["sessions"]}
+        assert page["total"] == len(ids)
+        return (kept in ids, thrown in ids)
+
+    assert listed() == listed(status="untrashed") == (True, False)
+    assert listed(status="trashed") == (False, True)
+    assert listed(status="all") == (True, True)
+    told = turnlog(["sessions", "list", "--q", "giraffes", "--json", "--home", str(server.home)], server.env)
+    assert kept in told.stdout
+    assert thrown not in told.stdout
+    told = turnlog(["sessions", "list", "--status", "all", "--json", "--home", str(server.home)], server.env)
+    assert thrown in told.stdout
+    for page in ("/chats", "/chat/main", "/list/main?q=giraffes"):
+        assert thrown not in client.get(page).text
+    assert thrown in client.get("/chats?kind=trash").text
+    assert client.get(f"{base}/{thrown}").json()["session"]["status"] == "trashed"
+    for sid in (kept, thrown):
+        assert client.delete(f"{base}/{sid}").status_code == 204
 
 
 @pytest.mark.parametrize(
@@ -189,6 +220,43 @@ def test_erasing_a_session_in_mid_turn_ends_the_turn_and_it_never_comes_back(ser
         assert [event.json()["type"] for event in told][-1] in ("stopped", "error")
     assert client.get(f"{SESSIONS}/{sid}").status_code == 404
     assert sid not in client.get(SESSIONS, params={"limit": 200}).text
+
+
+@pytest.mark.parametrize("title", ["\u200b", "\u202e \u202c", "\x00"])
+def test_a_title_of_which_nothing_can_be_seen_is_refused(client, sid, title):
+    before = client.get(f"{SESSIONS}/{sid}").json()["session"]["title"]
+    assert client.patch(f"{SESSIONS}/{sid}", json={"title": title}).status_code in (400, 409)
+    assert client.get(f"{SESSIONS}/{sid}").json()["session"]["title"] == before
+
+
+def test_a_tail_from_beyond_the_end_tells_what_comes_next(client, sid):
+    with connect_sse(client, "GET", f"{SESSIONS}/{sid}/events", params={"after": 10**9}) as source:
+        told = source.iter_sse()
+        assert client.patch(f"{SESSIONS}/{sid}", json={"title": "told at once"}).status_code == 200
+        assert next(told).json()["title"] == "told at once"
+
+
+def test_half_a_character_is_shown_as_it_is_stored(tmp_path):
+    """JSON has an escape for it; UTF-8 has no bytes."""
+
+    async def plant(library, convlog):
+        row = await library.sessions.new("agent:main:web:direct:admin")
+        said = "half \ud83d and nul \x00"
+        await library.append(row, User(content=said), Assistant(content=[{"type": "text", "text": said}]))
+        return row.id
+
+    sid = seed(tmp_path, plant)
+    with running(tmp_path) as server, server.client() as client:
+        shown = client.get(f"{SESSIONS}/{sid}")
+        assert shown.status_code == 200
+        entries = shown.json()["entries"]
+        assert entries[2]["content"] == entries[3]["content"][0]["text"] == "half \ud83d and nul \x00"
+        with connect_sse(client, "GET", f"{SESSIONS}/{sid}/events", params={"after": 0}) as source:
+            told = source.iter_sse()
+            assert [next(told).json() for _ in entries] == entries
+        for part in ("prompt", "coverage"):
+            assert client.get(f"{SESSIONS}/{sid}/{part}").status_code == 200
+        assert client.post(f"{SESSIONS}/{sid}/fork").status_code == 200
 
 
 def test_methods_and_paths_that_are_not_there_are_problems_too(client):

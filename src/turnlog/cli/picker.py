@@ -13,7 +13,7 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.styles import Style
 
 from ..core.entries import MESSAGES, text_of
-from ..core.query import PAGE_MAX, Query
+from ..core.query import PAGE_MAX, UNTRASHED, Query
 from ..core.session import Session
 from ..errors import TurnlogError
 from .escaping import inline, pad, width
@@ -154,7 +154,7 @@ async def pick_session(t: "Turnlog", flags: Flags, words: Words) -> str | None:
 
 
 async def _load(t: "Turnlog", flags: Flags, picker: Picker, app: "Application[str | None]") -> None:
-    page = await t.sessions.list(Query(agent=flags.agent_name, channel="cli", limit=PAGE_MAX))
+    page = await t.sessions.list(Query(agent=flags.agent_name, channel="cli", status=UNTRASHED, limit=PAGE_MAX))
     picker.all = [Preview(row) for row in page.items]
     app.invalidate()
     for number, row in enumerate(page.items):

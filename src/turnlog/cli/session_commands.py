@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ..core import keys
-from ..core.query import Query
+from ..core.query import UNTRASHED, Query
 from ..core.session import Session
 from ..errors import Ambiguous, NotFound
 from .escaping import inline
@@ -44,8 +44,8 @@ def _mine(chat: "Chat", limit: int) -> Query:
     """Where /new makes keys the agent's sessions of this channel are meant, otherwise those of the key."""
     place = keys.parse(chat.row.key)
     if chat.t.settings.session.new_makes == "key":
-        return Query(agent=place.agent, channel=place.channel, limit=limit)
-    return Query(key=chat.row.key, limit=limit)
+        return Query(agent=place.agent, channel=place.channel, status=UNTRASHED, limit=limit)
+    return Query(key=chat.row.key, status=UNTRASHED, limit=limit)
 
 
 def _show_rows(chat: "Chat", front: "Front", rows: Sequence[Session]) -> None:

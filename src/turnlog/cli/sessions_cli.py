@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import to_builtins
 
-from ..core.query import Query
+from ..core.query import Query, named_status
 from ..core.session import Session
 from ..errors import UsageError
 from .naming import age, called, resolve, row_json, session_argument
@@ -16,7 +16,7 @@ from .spoken import lines_of
 if TYPE_CHECKING:
     from ..library import Turnlog
 
-STATUSES = ("active", "inactive", "archived", "trashed", "all")
+STATUSES = ("untrashed", "active", "inactive", "archived", "trashed", "all")
 
 
 @click.group()
@@ -34,16 +34,15 @@ def sessions() -> None:
 
 
 @sessions.command("list")
-@click.option("--status", type=click.Choice(STATUSES), default="all", help="Only these [all].")
+@click.option("--status", type=click.Choice(STATUSES), default="untrashed", help="Only these [untrashed].")
 @click.option("--limit", type=int, default=50, help="How many at most, up to 200 [50].")
 @click.option("--cursor", help="`next` of the page before.")
 @click.option("--q", metavar="WORDS", help="Words in title, label, key or id.")
 @common
 def list_(status: str, limit: int, cursor: str | None, q: str | None) -> None:
-    """List sessions, newest first."""
+    """List sessions, newest first; those in the trash only with --status trashed or all."""
     flags = flags_now()
-    wanted = None if status == "all" else status
-    query = Query(status=wanted, limit=limit, cursor=cursor, q=q, agent=flags.agent)
+    query = Query(status=named_status(status), limit=limit, cursor=cursor, q=q, agent=flags.agent)
 
     async def work(t: "Turnlog") -> None:
         page = await t.sessions.list(query)

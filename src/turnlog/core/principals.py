@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import Denied, NotFound
-from . import keys
+from . import keys, query as queries
 from .keys import SessionKey
 from .query import Query
 from .session import Session
@@ -52,10 +52,18 @@ def check_key(who: Principal, key: SessionKey) -> None:
 
 def narrow(who: Principal, query: Query) -> Query:
     """The same question, about what is theirs only."""
+    asked = queries.agents(query)
+    theirs = None if who.agents is None else tuple(sorted(who.agents))
+    if who.agents is not None and asked is not None and not who.agents.issuperset(asked):
+        raise Denied("name agents that are yours")
     if who.scopes.isdisjoint({"admin", "read"}):
-        return replace(query, key=keys.format(home_key(who, query.agent or "main")))
-    if who.agents is None or query.agent in who.agents:
-        return query
-    if query.agent is None and len(who.agents) == 1:
-        return replace(query, agent=next(iter(who.agents)))
-    raise Denied("name one of your agents")
+        return replace(query, key=keys.format(home_key(who, _only(asked or theirs or ("main",)))))
+    if asked is None and theirs is not None:
+        return replace(query, agent=theirs[0] if len(theirs) == 1 else theirs)
+    return query
+
+
+def _only(agents: tuple[str, ...]) -> str:
+    if len(agents) != 1:
+        raise Denied("name one of your agents")
+    return agents[0]

@@ -1,14 +1,29 @@
-"""Which sessions are meant, in which order, page by page. The order is: newest first, then by id."""
+"""Which sessions are meant, in which order, page by page.
 
-from typing import Generic, TypeVar
+Every order is total, the id decides last; so a cursor names a place between two rows, whatever has changed since. The
+order of another query's cursor is not guessed at: it is refused.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import Struct
 
 from ..errors import UsageError
-from .session import Session
+from . import keys
+from .session import Session, StatusValue
 
 PAGE_MAX = 200
+NUMBER_MAX_CHARS = 15
+"""Of a number in a cursor: more than any clock says, and still a number to every database."""
+UNTRASHED: tuple[StatusValue, ...] = ("active", "inactive", "archived")
+"""What people mean by their sessions, unless they ask for the trash."""
+
+Sort: TypeAlias = Literal["newest", "messages", "tokens"]
+"""Newest first; or the most messages or tokens first, and then the newest."""
 T = TypeVar("T")
+_STATUSES = frozenset(get_args(StatusValue))
+_SORTS = get_args(Sort)
 
 
 class Query(Struct, frozen=True, kw_only=True):
@@ -18,16 +33,19 @@ class Query(Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...] = ()
     """Any of these."""
     key: str | None = None
-    agent: str | None = None
+    agent: str | tuple[str, ...] | None = None
+    """This one, or any of these."""
     channel: str | None = None
     label: str | None = None
-    status: str | None = None
+    status: str | tuple[str, ...] | None = None
+    """This one, or any of these."""
     prefix: str | None = None
     """Begins the id, the key or the label."""
     q: str | None = None
     """Words, each somewhere in title, label, key or id."""
     unfinished: bool = False
     """Only where messages wait or a turn is under way: what a restart has to look after."""
+    sort: Sort = "newest"
     limit: int = 50
     cursor: str | None = None
 
@@ -49,11 +67,30 @@ class Hit(Struct, frozen=True, kw_only=True, rename="camel"):
 def check(query: Query) -> Query:
     if not 1 <= query.limit <= PAGE_MAX:
         raise UsageError(f"a page holds 1 to {PAGE_MAX} sessions, not {query.limit}", hint="Use the cursor for more.")
-    if query.status not in (None, "active", "inactive", "archived", "trashed"):
+    wanted = statuses(query)
+    if wanted is not None and not (wanted and _STATUSES.issuperset(wanted)):
         raise UsageError(
             f"unknown status {query.status!r}", hint="Use active, inactive, archived or trashed, or none for all."
         )
+    if query.sort not in _SORTS:
+        raise UsageError(f"unknown order {query.sort!r}", hint=f"Use one of {', '.join(_SORTS)}.")
+    place(query)
     return query
+
+
+def named_status(name: str) -> str | tuple[str, ...] | None:
+    """`status` of a query, by the name that people give it: a status, `untrashed` or `all`."""
+    return {"untrashed": UNTRASHED, "all": None}.get(name, name)
+
+
+def agents(query: Query) -> tuple[str, ...] | None:
+    """Any of these; None for all."""
+    return (query.agent,) if isinstance(query.agent, str) else query.agent
+
+
+def statuses(query: Query) -> tuple[str, ...] | None:
+    """Any of these; None for all."""
+    return (query.status,) if isinstance(query.status, str) else query.status
 
 
 def matches(query: Query, row: Session) -> bool:
@@ -61,10 +98,10 @@ def matches(query: Query, row: Session) -> bool:
         (query.id is None or row.id == query.id)
         and (not query.ids or row.id in query.ids)
         and (query.key is None or row.key == query.key)
-        and (query.agent is None or row.agent == query.agent)
+        and (query.agent is None or row.agent in (agents(query) or ()))
         and (query.channel is None or row.channel == query.channel)
         and (query.label is None or row.label == query.label)
-        and (query.status is None or row.status == query.status)
+        and (query.status is None or row.status in (statuses(query) or ()))
         and (query.prefix is None or _begins(row, query.prefix))
         and (query.q is None or _mentions(row, query.q))
         and (not query.unfinished or row.under_way or bool(row.received))
@@ -94,13 +131,44 @@ def is_plain(query: Query) -> bool:
     )
 
 
-def cursor_after(row: Session) -> str:
-    return f"{row.last_at}.{row.id}"
+def rank(sort: Sort, row: Session) -> tuple[Any, ...]:
+    """What rows are ordered by, the largest first."""
+    if sort == "newest":
+        return row.last_at, row.id
+    return row.message_count if sort == "messages" else row.token_estimate, row.last_at, row.id
 
 
-def place(cursor: str) -> tuple[int, str]:
-    """(last_at, id) of the last row of the page before."""
-    moment, dot, session_id = cursor.partition(".")
-    if not dot or not moment.isdecimal() or not session_id:
-        raise UsageError(f"{cursor[:80]!r} is not a cursor", hint="Pass `next` of the page before, unchanged.")
-    return int(moment), session_id
+_MARKS: dict[Sort, str] = {"newest": "", "messages": "m", "tokens": "t"}
+
+
+def cursor_after(row: Session, sort: Sort = "newest") -> str:
+    return _MARKS[sort] + ".".join(map(str, rank(sort, row)))
+
+
+def page(query: Query, found: Sequence[Session], total: int) -> Page[Session]:
+    """Of the rows from the cursor on: one more than the page holds, if there are so many."""
+    items = [*found[: query.limit]]
+    return Page(items, cursor_after(items[-1], query.sort) if len(found) > query.limit else None, total)
+
+
+def place(query: Query) -> tuple[Any, ...] | None:
+    """The rank of the last row of the page before; None on the first page."""
+    if query.cursor is None:
+        return None
+    mark = _MARKS[query.sort]
+    *numbers, session_id = query.cursor.removeprefix(mark).split(".")
+    if (
+        not query.cursor.startswith(mark)
+        or len(numbers) != (1 if query.sort == "newest" else 2)
+        or not all(map(_is_number, numbers))
+        or not keys.SESSION_ID.match(session_id)
+    ):
+        raise UsageError(
+            f"{query.cursor[:80]!r} is not a cursor of this list",
+            hint="Pass `next` of the page before, unchanged, with the same order.",
+        )
+    return (*map(int, numbers), session_id)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= NUMBER_MAX_CHARS

@@ -10,7 +10,7 @@ from litestar.types import ASGIApp
 
 from .. import __version__
 from ..errors import TurnlogError, UsageError
-from . import openapi, problems
+from . import openapi, pages_view, problems
 from .admin import Conversations, SignIn
 from .channels_api import arrive
 from .chat import Chat
@@ -73,7 +73,14 @@ def description(request: Asked) -> Response[dict[str, Any]]:
     return Response(openapi.describe(request.app))
 
 
-def answer_error(request: Asked, error: Exception) -> Response[bytes]:
+MACHINES = ("/api", "/channels/", "/metrics", "/openapi.json", "/healthz", "/readyz")
+"""Paths for programs, whatever they say they accept."""
+
+
+def answer_error(request: Asked, error: Exception) -> Response[bytes] | Response[str]:
+    """As a problem; to a person who went astray with a browser, as a page."""
+    if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(MACHINES):
+        return pages_view.answer_error(request, error)
     problem = problems.of(error)
     if problem.status >= 500:
         unexpected = None if isinstance(error, TurnlogError) else error

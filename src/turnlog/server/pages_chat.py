@@ -6,7 +6,7 @@ from litestar import Response, get
 from litestar.params import Parameter
 
 from ..core.principals import owns
-from ..core.query import Hit, Page, Query
+from ..core.query import UNTRASHED, Hit, Query
 from ..core.session import Session
 from ..errors import UsageError
 from ..sessions import Sessions
@@ -24,8 +24,6 @@ from .service import Asked, Service, service_of, who_asks
 
 LISTED = 40
 """Sessions in the list at once."""
-PAGES_MAX = 5
-"""Looked through for what is not in the trash, before `more` is left to a person."""
 HITS_SHOWN = 20
 
 Words = Annotated[str, Parameter(max_length=1_000)]
@@ -79,32 +77,16 @@ async def _session(service: Service, gate: Sessions, row: Session | None) -> dic
 
 
 async def _list(gate: Sessions, agent: str, q: str, cursor: str | None, trash: bool) -> dict[str, Any]:
-    query = Query(agent=agent, limit=LISTED, cursor=cursor, q=q.strip() or None, status="trashed" if trash else None)
-    page = await _visible(gate, query)
+    status = "trashed" if trash else UNTRASHED
+    page = await gate.list(Query(agent=agent, limit=LISTED, cursor=cursor, q=q.strip() or None, status=status))
     hits = await _hits(gate, agent, q) if q.strip() and cursor is None and not trash else []
     return {"rows": page.items, "more": page.next, "hits": hits, "q": q, "trash": trash}
-
-
-async def _visible(gate: Sessions, query: Query) -> Page[Session]:
-    """Without the trash, unless it is asked for: a query can name one status, not leave one out."""
-    found: list[Session] = []
-    page = await gate.list(query)
-    for _ in range(PAGES_MAX):
-        found += [row for row in page.items if query.status or row.status != "trashed"]
-        if len(found) >= query.limit or page.next is None:
-            break
-        page = await gate.list(_from(query, page.next))
-    return Page(found, page.next, page.total)
-
-
-def _from(query: Query, cursor: str) -> Query:
-    return Query(agent=query.agent, limit=query.limit, cursor=cursor, q=query.q, status=query.status)
 
 
 async def _hits(gate: Sessions, agent: str, q: str) -> list[tuple[Hit, Session]]:
     """Messages with these words, each with its session."""
     try:
-        found = await gate.search(q, scope=Query(agent=agent))
+        found = await gate.search(q, scope=Query(agent=agent, status=UNTRASHED))
     except UsageError:
         return []  # only signs, no word to look for; titles were looked through all the same
     rows: dict[str, Session] = {}

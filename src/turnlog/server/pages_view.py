@@ -16,6 +16,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import Response
 from litestar.datastructures import Cookie
+from litestar.exceptions import MethodNotAllowedException, NotFoundException
 from msgspec import Struct
 
 from ..core import history
@@ -118,7 +119,9 @@ def answer_error(request: Asked, error: Exception) -> Response[str]:
         service_of(request).log.error("failed", path=request.url.path, exc_info=error)
     template = "part_error.html" if wants_part(request) else "error.html"
     frame = frame_of(request)
-    html = _templates().get_template(template).render(frame=frame, t=frame.t, problem=problem)
+    # The framework's words about a path are for programs, and in one language.
+    astray = isinstance(error, NotFoundException | MethodNotAllowedException)
+    html = _templates().get_template(template).render(frame=frame, t=frame.t, problem=problem, astray=astray)
     return answer(html, problem.status, problems.headers_of(error))
 
 

@@ -11,7 +11,7 @@ from litestar.types import ASGIApp
 
 from ..core import prompt as prompts
 from ..core.entries import Entry
-from ..core.query import PAGE_MAX, Query
+from ..core.query import PAGE_MAX, Query, named_status
 from ..core.rows import row_of
 from ..core.session import Session
 from ..errors import Conflict, Corrupt
@@ -45,7 +45,10 @@ Cursor = Annotated[
     QueryParameter(description="`next` of the page before.", pattern=r"^[0-9]{1,15}\.[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"),
 ]
 Words = Annotated[str | None, QueryParameter(description="Words in title, label, key or id.", max_length=1_000)]
-StatusName = Annotated[Literal["active", "inactive", "archived", "trashed", "all"], QueryParameter()]
+StatusName = Annotated[
+    Literal["untrashed", "active", "inactive", "archived", "trashed", "all"],
+    QueryParameter(description="Only these; `untrashed`: all but what is in the trash."),
+]
 # Not `int | None`: then the word null would be a number that is not there.
 Seq = Annotated[int, QueryParameter(gt=-1, le=2**53, description="The seq of an entry; 0 stands for the end.")]
 Since = Annotated[
@@ -67,12 +70,11 @@ class SessionsApi(Controller):
         limit: Limit = 50,
         cursor: Cursor = None,
         q: Words = None,
-        status: StatusName = "all",
+        status: StatusName = "untrashed",
     ) -> SessionList:
         service, who = service_of(request), who_asks(request, "chat", "read")
         service.check_agent(who, agent)
-        wanted = None if status == "all" else status
-        query = Query(agent=agent, limit=limit, cursor=cursor, q=q or None, status=wanted)
+        query = Query(agent=agent, limit=limit, cursor=cursor, q=q or None, status=named_status(status))
         page = await service.gate(who).list(query)
         return SessionList(sessions=[as_row(row) for row in page.items], next=page.next, total=page.total)
 
@@ -89,7 +91,8 @@ class SessionsApi(Controller):
         row = await service.row(who, agent, sid)
         entries = await _entries(service.gate(who), row, limit, before or None)
         older = entries[0].seq if entries and entries[0].seq > 1 else None
-        return SessionView(session=as_row(row), entries=[_plain(entry) for entry in entries], next=older)
+        told: Any = [msgspec.Raw(sse.encode(entry)) for entry in entries]
+        return SessionView(session=as_row(row), entries=told, next=older)
 
     @patch("/{sid:str}", summary="Give a session a title")
     async def rename(self, request: Asked, agent: AgentId, sid: SessionId, data: JSONBody[TitleBody]) -> Row:
@@ -172,7 +175,9 @@ class SessionsApi(Controller):
         row = await service.row(who, agent, sid)
         last = request.headers.get("last-event-id")
         start = int(last) if last and last.isascii() and last.isdecimal() and len(last) < 16 else after
-        return stream(request, sid, _tail(service.turnlog, sid, row.last_seq if start < 0 else start))
+        # From beyond the end nothing would ever be told, however much is written.
+        known = row.last_seq if start < 0 else min(start, row.last_seq)
+        return stream(request, sid, _tail(service.turnlog, sid, known))
 
 
 def as_row(row: Session) -> Row:
@@ -202,14 +207,10 @@ async def _tail(turnlog: Turnlog, session_id: str, after: int) -> AsyncGenerator
     watching = cast("AsyncGenerator[Entry]", turnlog.store.watch(session_id, after=after))
     async with aclosing(watching):
         async for entry in watching:
-            yield sse.frame(_plain(entry), at=str(entry.seq))
+            yield sse.frame(entry, at=str(entry.seq))
 
 
 def _printable(label: str | None) -> str | None:
     """What cannot be seen is left out of a name."""
     seen = "".join(char if char.isprintable() else " " for char in label or "")
     return seen if seen.strip() else None
-
-
-def _plain(entry: Entry) -> dict[str, Any]:
-    return msgspec.to_builtins(entry)

@@ -5,6 +5,7 @@ buffer of its own: it is told later, its text in larger pieces, and nothing is l
 """
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -38,7 +39,7 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
 
 
 class Place(Struct, frozen=True):
@@ -55,9 +56,17 @@ def parse_place(text: str) -> Place:
     return Place(int(turn), int(n))
 
 
+def encode(value: Any) -> bytes:
+    """As JSON. Half a character has no place in UTF-8; as an escape it is told as it is stored."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+
+
 def frame(event: Any, *, at: str = "") -> bytes:
     head = f"id: {at}\n".encode() if at else b""
-    return b"%bdata: %b\n\n" % (head, _encode(event))
+    return b"%bdata: %b\n\n" % (head, encode(event))
 
 
 def of_turn(live: Live, index: int, event: Event) -> bytes:

@@ -338,18 +338,19 @@ class JsonlStore:
     async def find(self, query: Query) -> Page[Session]:
         queries.check(query)
         with disk_errors("sessions cannot be listed"):
-            shelves = self._settled(query.agent)
+            shelves = self._settled(query)
         one_agent = self._place.layout.arrangement == "agents" or query.agent is None
-        if queries.is_plain(query) and len(shelves) == 1 and one_agent:
+        if queries.is_plain(query) and query.sort == "newest" and len(shelves) == 1 and one_agent:
             return newest(query, shelves[0])
         rows = [kept.row for shelf in shelves for kept in candidates(query, shelf) if queries.matches(query, kept.row)]
         return page_of(query, rows)
 
-    def _settled(self, agent: str | None) -> list[Shelf]:
+    def _settled(self, query: Query) -> list[Shelf]:
         self._load_shelves()
         shelves = list(self._shelves.values())
-        if agent and self._place.layout.arrangement == "agents":
-            shelves = [self._shelves[agent]] if agent in self._shelves else []
+        wanted = queries.agents(query)
+        if wanted is not None and self._place.layout.arrangement == "agents":
+            shelves = [self._shelves[agent] for agent in dict.fromkeys(wanted) if agent in self._shelves]
         for shelf in shelves:
             shelf.settle()
         return shelves
@@ -361,7 +362,7 @@ class JsonlStore:
         with disk_errors("sessions cannot be searched"):
             rows = [
                 (shelf, kept.row)
-                for shelf in self._settled(scope.agent)
+                for shelf in self._settled(scope)
                 for kept in shelf.rows.values()
                 if queries.matches(scope, kept.row)
             ]
@@ -419,7 +420,7 @@ class JsonlStore:
         return await self.read(session_id, after=after, limit=1000) if row.last_seq > after else []
 
     async def reindex(self, progress: Progress | None = None) -> int:
-        shelves = self._settled(None)
+        shelves = self._settled(Query())
         done = 0
         for n, shelf in enumerate(shelves, 1):
             done += shelf.adopt(await aside(shelf.scan))

@@ -21,17 +21,17 @@ def candidates(query: Query, shelf: Shelf) -> Iterator[Kept]:
 
 def newest(query: Query, shelf: Shelf) -> Page[Session]:
     """Without a look at all rows: they are kept in order of activity, and counted."""
-    place = queries.place(query.cursor) if query.cursor is not None else None
+    place = queries.place(query)
+    wanted = queries.statuses(query)
     found: list[Session] = []
     for kept in reversed(shelf.rows.values()):
         row = kept.row
-        if (query.status is None or row.status == query.status) and (place is None or (row.last_at, row.id) < place):
+        if (wanted is None or row.status in wanted) and (place is None or (row.last_at, row.id) < place):
             found.append(row)
             if len(found) > query.limit:
                 break
-    items = found[: query.limit]
-    total = len(shelf.rows) if query.status is None else shelf.counts[query.status]
-    return Page(items, queries.cursor_after(items[-1]) if len(found) > query.limit else None, total)
+    total = len(shelf.rows) if wanted is None else sum(shelf.counts[status] for status in {*wanted})
+    return queries.page(query, found, total)
 
 
 def search_file(home: Home, terms: search.Terms) -> list[Hit]:

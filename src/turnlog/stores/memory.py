@@ -1,6 +1,7 @@
 """The store without a disk: for tests and throw-away sessions. Ends with its process, as its name says."""
 
 import asyncio
+import heapq
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -158,16 +159,13 @@ def newest_first(rows: Any) -> list[Session]:
     return sorted(rows, key=lambda row: (row.last_at, row.id), reverse=True)
 
 
-def page_of(query: Query, rows: list[Session]) -> Page[Session]:
-    """One page of the rows that match."""
-    ordered = newest_first(rows)
-    start = 0
-    if query.cursor is not None:
-        place = queries.place(query.cursor)
-        start = next((n for n, row in enumerate(ordered) if (row.last_at, row.id) < place), len(ordered))
-    items = ordered[start : start + query.limit]
-    more = start + query.limit < len(ordered)
-    return Page(items, queries.cursor_after(items[-1]) if more and items else None, len(rows))
+def page_of(query: Query, rows: Sequence[Session]) -> Page[Session]:
+    """One page of the rows that match. Only as many are put in order as it takes."""
+    place = queries.place(query)
+    ranked = ((queries.rank(query.sort, row), row) for row in rows)
+    left = ranked if place is None else (item for item in ranked if item[0] < place)
+    found = [row for _, row in heapq.nlargest(query.limit + 1, left, key=lambda item: item[0])]
+    return queries.page(query, found, len(rows))
 
 
 def hits_in(terms: search.Terms, session_id: str, entries: Sequence[Entry]) -> list[Hit]:

@@ -9,7 +9,7 @@ import msgspec
 from ..codecs import native
 from ..core import query as queries, search
 from ..core.entries import Assistant, Compaction, Entry, ToolResult, User
-from ..core.query import Hit, Page, Query
+from ..core.query import Hit, Page, Query, Sort
 from ..core.session import Session, active
 from ..errors import Corrupt
 from .postgres_pool import Database
@@ -19,6 +19,7 @@ LEXEME_CHARS = 400
 """A lexeme has at most 2,046 bytes. Longer tokens are found by their beginning and then compared whole."""
 WORDS_MAX_BYTES = 800_000
 """Of one tsvector, which holds a megabyte with its own bookkeeping."""
+BYTES_A_CHAR_MAX = 4
 CANDIDATES = 200
 """Looked at in one go; nearly all of them are hits."""
 SEARCH_S = 60.0
@@ -131,21 +132,29 @@ def _decode(session_id: str, seq: int, line: str) -> Entry:
 
 async def find(db: Database, query: Query) -> Page[Session]:
     where, values = conditions(query)
-    page = where
-    more: list[Any] = []
-    if query.cursor is not None:
-        page, more = [*where, "(s.updated_at, s.session_id) < (%s, %s)"], [*queries.place(query.cursor)]
+    names = _RANKS[query.sort]
+    page, more = where, queries.place(query) or ()
+    if more:
+        page = [*where, f"({_listed(names, 's.{}')}) < ({_listed(names, '%s')})"]
     # One statement, so that the page and the total are of the same moment.
     found = await db.all(
         f"SELECT (SELECT count(*) FROM turnlog.sessions s{_where(where)}), p.meta_json FROM (SELECT 1) one LEFT JOIN"
-        f" (SELECT s.meta_json, s.updated_at, s.session_id FROM turnlog.sessions s{_where(page)}"
-        " ORDER BY s.updated_at DESC, s.session_id DESC LIMIT %s) p ON true"
-        " ORDER BY p.updated_at DESC, p.session_id DESC",
+        f" (SELECT s.* FROM turnlog.sessions s{_where(page)} ORDER BY {_listed(names, 's.{} DESC')} LIMIT %s) p ON true"
+        f" ORDER BY {_listed(names, 'p.{} DESC')}",
         (*values, *values, *more, query.limit + 1),
     )
-    rows = [decode_row(line) for _, line in found if line is not None]
-    items = rows[: query.limit]
-    return Page(items, queries.cursor_after(items[-1]) if len(rows) > query.limit else None, found[0][0])
+    return queries.page(query, [decode_row(line) for _, line in found if line is not None], found[0][0])
+
+
+_RANKS: dict[Sort, tuple[str, ...]] = {
+    "newest": ("updated_at", "session_id"),
+    "messages": ("message_count", "updated_at", "session_id"),
+    "tokens": ("token_estimate", "updated_at", "session_id"),
+}
+
+
+def _listed(names: Sequence[str], form: str) -> str:
+    return ", ".join(form.format(name) for name in names)
 
 
 def _where(clauses: Sequence[str]) -> str:
@@ -159,18 +168,23 @@ def conditions(query: Query) -> tuple[list[str], list[Any]]:
     equal = (
         ("session_id", query.id),
         ("session_key", query.key),
-        ("agent_id", query.agent),
         ("channel", query.channel),
         ("label", query.label),
-        ("status", query.status),
     )
     for column, value in equal:
         if value is not None:
             where.append(f"s.{column} = %s")
             values.append(storable(value))
-    if query.ids:
-        where.append("s.session_id = ANY(%s)")
-        values.append([storable(name) for name in query.ids])
+    for column, any_of in (
+        ("agent_id", queries.agents(query)),
+        ("status", queries.statuses(query)),
+        ("session_id", query.ids or None),
+    ):
+        if any_of is not None:
+            # One by itself, so that the planner sees an index in its order, or one of a part of the table.
+            one = len(any_of) == 1
+            where.append(f"s.{column} = %s" if one else f"s.{column} = ANY(%s)")
+            values.append(storable(any_of[0]) if one else [storable(name) for name in any_of])
     if query.unfinished:
         where.append("s.unfinished")
     if query.prefix is not None:
@@ -181,7 +195,7 @@ def conditions(query: Query) -> tuple[list[str], list[Any]]:
             "s.session_id IN (SELECT w.session_id FROM turnlog.session_words w WHERE w.grams @@ %s::tsquery"
             f"{' AND strpos(w.haystack, %s) > 0' * len(words)})"
         )
-        values += [" & ".join(_lexeme(gram) for word in words for gram in _grams_wanted(word)), *words]
+        values += [" & ".join(lexeme(gram) for word in words for gram in _grams_wanted(word)), *words]
     return where, values
 
 
@@ -191,7 +205,7 @@ def _grams_wanted(word: str) -> list[str]:
     return [word[at : at + GRAM_CHARS] for at in range(len(word) - GRAM_CHARS + 1)]
 
 
-def _lexeme(text: str) -> str:
+def lexeme(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"
 
@@ -234,9 +248,9 @@ def _hits(terms: search.Terms, found: Sequence[Sequence[Any]]) -> Iterator[Hit]:
 def _lexemes_wanted(term: search.Term) -> list[str]:
     """Neighbouring characters of Chinese and Japanese are one lexeme too, because each alone is in every other text."""
     tokens = term.tokens
-    pairs = [_lexeme(first + second) for first, second in _pairs(tokens[:-1] if term.open_ended else tokens)]
-    single = [_lexeme(token[:LEXEME_CHARS]) for token in tokens[:-1]]
-    return [*single, _lexeme(tokens[-1][:LEXEME_CHARS]) + (":*" if term.open_ended else ""), *pairs]
+    pairs = [lexeme(first + second) for first, second in _pairs(tokens[:-1] if term.open_ended else tokens)]
+    single = [lexeme(token[:LEXEME_CHARS]) for token in tokens[:-1]]
+    return [*single, lexeme(tokens[-1][:LEXEME_CHARS]) + (":*" if term.open_ended else ""), *pairs]
 
 
 def _pairs(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -247,8 +261,14 @@ def _pairs(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def lexemes_of(entry: Entry) -> list[str] | None:
     """What an entry is found by; None if that is too much to be kept."""
-    tokens = search.tokenise(search.searchable(entry))
-    kept = {token[:LEXEME_CHARS] for token in tokens} | {first + second for first, second in _pairs(tokens)}
-    if sum(len(word.encode()) + 4 for word in kept) > WORDS_MAX_BYTES:
+    text = search.searchable(entry)
+    tokens = search.tokenise(text)
+    kept = {token[:LEXEME_CHARS] for token in tokens}
+    if not text.isascii():
+        kept.update(first + second for first, second in _pairs(tokens))
+    # Counted in bytes only where characters leave it open: nearly every entry is far too small for that.
+    if BYTES_A_CHAR_MAX * sum(map(len, kept)) + 4 * len(kept) > WORDS_MAX_BYTES and (
+        sum(len(word.encode()) + 4 for word in kept) > WORDS_MAX_BYTES
+    ):
         return None
     return sorted(kept)

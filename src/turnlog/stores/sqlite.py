@@ -191,7 +191,11 @@ class SqliteStore:
 
     async def find(self, query: Query) -> Page[Session]:
         queries.check(query)
-        return self._look(lambda db: statements.find(db, query))
+
+        def look(db: Database) -> Page[Session]:
+            return statements.find(db, query)
+
+        return self._look(look) if statements.is_quick(query) else await self._look_aside(look)
 
     async def search(self, words: str, *, scope: Query | None = None) -> list[Hit]:
         scope = queries.check(scope or Query())

@@ -8,13 +8,15 @@ import msgspec
 from ..codecs import native
 from ..core import query as queries, search
 from ..core.entries import Entry
-from ..core.query import Hit, Page, Query
+from ..core.query import Hit, Page, Query, Sort
 from ..core.session import Session, active, describe
 from ..errors import Corrupt
 from .sqlite_db import Database
 
 INDEX_ROWS = 500
 """Messages made searchable in one go."""
+FEW = 5_000
+"""Rows that are put in order faster than they are met by walking all."""
 
 _row_decoder = msgspec.json.Decoder(Session)
 
@@ -131,23 +133,54 @@ def _decode(session_id: str, seq: int, line: str) -> Entry:
 
 
 def find(db: Database, query: Query) -> Page[Session]:
-    where, values = _conditions(query)
+    where, values = _looked_through(db, query) if query.q and not is_narrow(query) else _conditions(query)
     total = db.one(f"SELECT count(*) FROM sessions{_where(where)}", values)
-    # Most sessions are active or inactive: walking them newest first meets enough at once, sorting them all does not.
-    where = ["+" + clause if clause == "status = ?" and query.status in _COMMON else clause for clause in where]
-    if query.cursor is not None:
-        where = [*where, "(updated_at, session_id) < (?, ?)"]
-        values = [*values, *queries.place(query.cursor)]
+    if not total:
+        return Page([], None, 0)
+    names = _RANKS[query.sort]
+    place = queries.place(query) or ()
+    # Most sessions have the same channel and status, or one of several agents: walking them in order meets enough at
+    # once, collecting and sorting them does not. `+` keeps the planner from that.
+    common = ("channel", "status") if isinstance(query.agent, str) else ("channel", "status", "agent_id")
+    walk = ["+" + clause if clause.startswith(common) else clause for clause in where]
+    if place:
+        walk.append(f"({', '.join(names)}) < ({', '.join('?' * len(names))})")
+    order = ", ".join(f"{name} DESC" for name in names)
+    # Which rows, from an index alone; and only then these rows themselves.
     found = db.all(
-        f"SELECT meta_json FROM sessions{_where(where)} ORDER BY updated_at DESC, session_id DESC LIMIT ?",
-        (*values, query.limit + 1),
+        f"SELECT meta_json FROM sessions WHERE rowid IN (SELECT rowid FROM sessions{_where(walk)}"
+        f" ORDER BY {order} LIMIT ?) ORDER BY {order}",
+        (*values, *place, query.limit + 1),
     )
-    rows = [_row_decoder.decode(item[0]) for item in found]
-    items = rows[: query.limit]
-    return Page(items, queries.cursor_after(items[-1]) if len(rows) > query.limit else None, total)
+    return queries.page(query, [_row_decoder.decode(item[0]) for item in found], total)
 
 
-_COMMON = ("active", "inactive")
+def _looked_through(db: Database, query: Query) -> tuple[list[str], list[Any]]:
+    """Few that have the words are collected from the words' index. Many are soon met by a walk, and only counted."""
+    where, values = _conditions(query)
+    where = ["+" + clause for clause in where]
+    found = db.all(f"SELECT rowid FROM sessions{_where(where)} LIMIT ?", (*values, FEW + 1))
+    if len(found) > FEW:
+        return where, values
+    return ["rowid IN (SELECT value FROM json_each(?))"], [msgspec.json.encode([row[0] for row in found]).decode()]
+
+
+def is_narrow(query: Query) -> bool:
+    """Few can match, and an index of their own finds them."""
+    return bool(query.ids) or any(value is not None for value in (query.id, query.key, query.label))
+
+
+def is_quick(query: Query) -> bool:
+    """Nothing has to be looked through from end to end, except to count."""
+    rest = query.q is None and query.prefix is None and not query.unfinished
+    return is_narrow(query) or (rest and query.sort == "newest")
+
+
+_RANKS: dict[Sort, tuple[str, ...]] = {
+    "newest": ("updated_at", "session_id"),
+    "messages": ("message_count", "updated_at", "session_id"),
+    "tokens": ("token_estimate", "updated_at", "session_id"),
+}
 
 
 def _where(conditions: Sequence[str]) -> str:
@@ -160,28 +193,31 @@ def _conditions(query: Query) -> tuple[list[str], list[Any]]:
     columns = (
         ("session_id", query.id),
         ("session_key", query.key),
-        ("agent_id", query.agent),
         ("channel", query.channel),
         ("label", query.label),
-        ("status", query.status),
     )
     for column, value in columns:
         if value is not None:
             where.append(f"{column} = ?")
-            values.append(value)
-    if query.ids:
-        where.append(f"session_id IN ({', '.join('?' * len(query.ids))})")
-        values += query.ids
+            values.append(_storable(value))
+    for column, any_of in (
+        ("agent_id", queries.agents(query)),
+        ("status", queries.statuses(query)),
+        ("session_id", query.ids or None),
+    ):
+        if any_of is not None:
+            where.append(f"{column} IN ({', '.join('?' * len(any_of))})")
+            values += map(_storable, any_of)
     if query.prefix is not None:
         begins = "substr({}, 1, ?) = ?"
         where.append(f"({' OR '.join(begins.format(c) for c in ('session_id', 'session_key', 'label'))})")
-        values += [len(query.prefix), query.prefix] * 3
+        values += [len(query.prefix), _storable(query.prefix)] * 3
     if query.unfinished:
         # Asked once, at a start: reading every row costs less over the years than an index that every turn changes.
         where.append(_UNFINISHED)
     for word in (query.q or "").casefold().split():
         where.append("instr(haystack, ?) > 0")
-        values.append(word)
+        values.append(_storable(word))
     return where, values
 
 

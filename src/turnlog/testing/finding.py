@@ -4,10 +4,16 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from ..core.query import Query
+from msgspec.structs import replace
+
+from ..core.query import UNTRASHED, Query, Sort, rank
+from ..core.session import Session
 from ..errors import UsageError
+from ..stores import Store
 from . import FixedClock, answered, entry, opened, raises, said
 from .base import Contract, claim
+
+SORTS: tuple[Sort, ...] = ("newest", "messages", "tokens")
 
 
 class FindingContract(Contract):
@@ -46,7 +52,10 @@ class FindingContract(Contract):
 
             assert await ids(key="agent:main:cli:direct:ann") == ["a1"]
             assert await ids(agent="ops") == ["b1", "b2"]
-            assert await ids(agent="nobody") == []
+            assert await ids(agent="nobody") == [] == await ids(agent=())
+            assert await ids(agent=("ops", "nobody")) == ["b1", "b2"]
+            assert await ids(agent=("main", "ops"), status="active") == ["b1"]
+            assert await ids(agent=("main", "ops"), q="1") == ["a1", "b1"]
             assert await ids(channel="web") == ["b2"]
             assert await ids(label="Deploys") == ["b2"]
             assert await ids(status="active") == ["b1"]
@@ -62,7 +71,57 @@ class FindingContract(Contract):
             await raises(UsageError, store.find(Query(limit=0)))
             await raises(UsageError, store.find(Query(limit=100_000)))
             await raises(UsageError, store.find(Query(cursor="nonsense")))
+            await raises(UsageError, store.find(Query(cursor=f"{10**20}.x")))
             await raises(UsageError, store.find(Query(status="gone")))
+            assert await ids(q="\ud800") == await ids(label="\ud800") == await ids(prefix="\ud800") == []
+
+    @claim
+    async def test_find_takes_any_of_several_statuses(self, place: Path) -> None:
+        async with self.open(place) as store:
+            for n, status in enumerate(("inactive", "archived", "trashed", "trashed")):
+                await store.append(f"s{n}", [opened(f"s{n}", peer=f"p{n}"), entry(type="status", value=status)])
+            narrowings: list[Any] = [{}, {"agent": "main"}, {"channel": "cli"}, {"q": "main"}, {"prefix": "s"}]
+            for narrowing in narrowings:
+                for status, wanted in (
+                    (UNTRASHED, ["s0", "s1"]),
+                    (("trashed", "archived"), ["s1", "s2", "s3"]),
+                    ("trashed", ["s2", "s3"]),
+                    (("active",), []),
+                    (None, ["s0", "s1", "s2", "s3"]),
+                ):
+                    page = await store.find(Query(status=status, **narrowing))
+                    assert sorted(row.id for row in page.items) == wanted, (narrowing, status)
+                    assert page.total == len(wanted)
+
+    @claim
+    async def test_every_order_gives_every_session_once_page_by_page(self, place: Path) -> None:
+        """Many are alike in what they are ordered by, some also in their time; and filters go with every order."""
+        clock = FixedClock()
+        async with self.open(place, clock=clock) as store:
+            for n in range(13):
+                clock.advance(ms=n % 3)
+                await store.append(f"s{n:02}", [opened(f"s{n:02}", peer=f"p{n}")])
+                await self.talk(store, f"s{n:02}", n % 4)
+            narrowings: list[Any] = [{}, {"agent": "main", "status": "inactive"}, {"q": "S1"}, {"channel": "cli"}]
+            for sort in SORTS:
+                for narrowing in narrowings:
+                    seen = await self.all_pages(store, Query(sort=sort, limit=2, **narrowing))
+                    ranks = [rank(sort, row) for row in seen]
+                    assert ranks == sorted(ranks, reverse=True)
+                    assert len(seen) == len({row.id for row in seen}) == (3 if "q" in narrowing else 13)
+            first = await store.find(Query(sort="messages", limit=2))
+            await raises(UsageError, store.find(Query(sort="tokens", cursor=first.next)))
+
+    @staticmethod
+    async def all_pages(store: Store, query: Query) -> list[Session]:
+        seen: list[Session] = []
+        while True:
+            page = await store.find(query)
+            seen += page.items
+            if page.next is None:
+                assert len(seen) == page.total
+                return seen
+            query = replace(query, cursor=page.next)
 
     @claim
     async def test_find_tells_where_messages_wait_or_a_turn_is_under_way(self, place: Path) -> None:

@@ -1,0 +1,154 @@
+"""Lists of the SQLite store over many sessions: the indexes that answer them, few and many hits, older databases."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from turnlog import Query, open_store
+from turnlog.core.query import UNTRASHED, rank
+from turnlog.stores import sqlite as sqlite_store, sqlite_statements as statements
+from turnlog.stores.sqlite_db import Database
+from turnlog.testing import answered, entry, opened, said
+
+SORTS = ("newest", "messages", "tokens")
+STATUSES = ("inactive", "active", "archived", "trashed")
+
+
+async def plant(store, count=40):
+    for n in range(count):
+        name = f"s{n:03}"
+        body = opened(name, peer=f"p{n}", agent="ops" if n % 3 else "main")
+        async with store.lease(name) as lease:
+            talk = [said(f"word {n}"), answered("a" * n)] * (n % 4)
+            await store.append(name, [body, *talk, entry(type="status", value=STATUSES[n % 4])], lease=lease)
+
+
+async def all_pages(store, query):
+    seen = []
+    while True:
+        page = await store.find(query)
+        seen += page.items
+        if page.next is None:
+            assert len(seen) == page.total
+            return seen
+        query = replace(query, cursor=page.next)
+
+
+@pytest.mark.parametrize("few", [0, 5, 10_000])
+@pytest.mark.parametrize("sort", SORTS)
+def test_words_are_found_alike_whether_few_or_many_have_them(few, sort, tmp_path, monkeypatch):
+    monkeypatch.setattr(statements, "FEW", few)
+
+    async def look():
+        async with open_store(f"sqlite:{tmp_path}/s.db") as store:
+            await plant(store)
+            everything = (await store.find(Query(limit=200))).items
+            for words in ("s0", "s01", "ops s0", "nothing"):
+                for more in ({}, {"agent": "ops"}, {"status": UNTRASHED}, {"status": "trashed"}, {"channel": "cli"}):
+                    query = Query(q=words, sort=sort, limit=3, **more)
+                    wanted = [row for row in everything if statements.queries.matches(query, row)]
+                    wanted.sort(key=lambda row: rank(sort, row), reverse=True)
+                    assert await all_pages(store, query) == wanted
+
+    asyncio.run(look())
+
+
+LISTS = [
+    {},
+    {"status": UNTRASHED},
+    {"status": "trashed"},
+    {"agent": "main", "status": UNTRASHED},
+    {"channel": "cli", "status": UNTRASHED},
+    {"agent": "main", "channel": "cli", "status": UNTRASHED},
+]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_lists_are_read_off_an_index_and_only_their_own_rows_are_looked_at(sort, tmp_path):
+    asyncio.run(_make(tmp_path))
+    for fields in LISTS:
+        for sql, plan in plans(tmp_path / "s.db", Query(sort=sort, limit=5, **fields)):
+            looks = [line for line in plan if "sessions" in line and "PRIMARY KEY" not in line]
+            assert looks
+            assert all("COVERING INDEX" in line for line in looks), (sql, plan)
+            if sort == "newest":
+                assert sum("TEMP B-TREE" in line for line in plan) <= 1, plan  # the page's own rows
+
+
+def test_a_word_is_looked_for_in_the_index_of_words(tmp_path):
+    asyncio.run(_make(tmp_path))
+    for fields in LISTS:
+        _, plan = plans(tmp_path / "s.db", Query(q="word", **fields))[0]
+        assert plan == ["SCAN sessions USING COVERING INDEX sessions_words"]
+    _, plan = plans(tmp_path / "s.db", Query(q="word", key="agent:main:cli:direct:p0"))[0]
+    assert "sessions_by_key" in plan[0]
+
+
+async def _make(place):
+    async with open_store(f"sqlite:{place}/s.db") as store:
+        await plant(store, 8)
+
+
+def plans(path, query):
+    """What was asked, and how SQLite goes about it."""
+    db = Database(path)
+    asked = []
+
+    class Listening:
+        def all(self, sql, values=()):
+            asked.append((sql, values))
+            return db.all(sql, values)
+
+        def one(self, sql, values=()):
+            asked.append((sql, values))
+            return db.one(sql, values)
+
+    statements.find(Listening(), query)
+    told = [(sql, [line[3] for line in db.all(f"EXPLAIN QUERY PLAN {sql}", values)]) for sql, values in asked]
+    db.close()
+    return told
+
+
+def test_a_database_of_an_older_schema_is_brought_up_to_date_with_all_its_sessions(tmp_path, monkeypatch):
+    steps = sqlite_store.migrations()
+    assert len(steps) > 1
+
+    async def look():
+        async with open_store(f"sqlite:{tmp_path}/s.db") as store:
+            return [await all_pages(store, Query(sort=sort, limit=7, status=UNTRASHED)) for sort in SORTS]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_store, "migrations", lambda: steps[:1])
+        asyncio.run(_make(tmp_path))
+        before = asyncio.run(look())
+    db = Database(tmp_path / "s.db")
+    assert db.pragma("user_version") == 1
+    db.close()
+    assert asyncio.run(look()) == before
+    db = Database(tmp_path / "s.db")
+    assert db.pragma("user_version") == len(steps)
+    db.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite:{}/s.db", "jsonl:{}/s"])
+def test_pages_of_a_list_that_changes_hold_nothing_twice(kind, tmp_path):
+    """What moves up while pages are turned was seen before or is missed; the rest comes once, in order."""
+
+    async def look():
+        async with open_store(kind.format(tmp_path)) as store:
+            await plant(store, 20)
+            for sort in SORTS:
+                query, seen = Query(sort=sort, limit=4), []
+                while True:
+                    page = await store.find(query)
+                    seen += [row.id for row in page.items]
+                    moved = f"s{len(seen) % 20:03}"
+                    async with store.lease(moved) as lease:
+                        await store.append(moved, [said("more"), answered("much more")], lease=lease)
+                    if page.next is None:
+                        break
+                    query = replace(query, cursor=page.next)
+                assert len(seen) == len({*seen})
+
+    asyncio.run(look())
