@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from .core import keys
 from .core.keys import SessionKey
-from .core.query import Query
+from .core.query import UNTRASHED, Query
 from .core.session import Session
 from .errors import TurnlogError
 from .library import Turnlog
@@ -123,7 +123,7 @@ async def _answer(t: Turnlog, place: SessionKey, command: Command, language: Lan
             return say("compacted", language, before=done.tokens_before, after=done.tokens_after)
         case "stop":
             row = await _selected(t, place)
-            return say("stopped" if row and t.stop(row.id) else "nothing_runs", language)
+            return say("stopped" if row and await t.stop_anywhere(row.id) else "nothing_runs", language)
         case "status":
             return await _status(t, place, language)
         case "help":
@@ -139,7 +139,7 @@ async def _selected(t: Turnlog, place: SessionKey) -> Session | None:
 
 
 async def _sessions(t: Turnlog, place: SessionKey, language: Language) -> str:
-    rows = (await t.sessions.list(Query(key=keys.format(place), limit=LISTED))).items
+    rows = (await t.sessions.list(Query(key=keys.format(place), status=UNTRASHED, limit=LISTED))).items
     if not rows:
         return say("no_sessions", language)
     lines = [f"{'*' if row.status == 'active' else '-'} {row.id}  {row.label or row.title}".rstrip() for row in rows]

@@ -57,10 +57,12 @@ def is_over(reset: str, spoken_ms: int, now_ms: int, zone: tzinfo | None = None)
 
 
 def _last_reset(now_ms: int, minutes: int, zone: tzinfo | None) -> int:
+    """Once a day: of an hour that the clock strikes twice, the first one counts."""
     now = datetime.fromtimestamp(now_ms / 1000, tz=zone)
-    today = now.replace(hour=minutes // 60, minute=minutes % 60, second=0, microsecond=0)
-    last = today if today <= now else today - timedelta(days=1)
-    return int(last.timestamp() * 1000)
+    today = now.replace(hour=minutes // 60, minute=minutes % 60, second=0, microsecond=0, fold=0)
+    # By timestamps: two times of one zone are compared by what the clock shows.
+    todays = int(today.timestamp() * 1000)
+    return todays if todays <= now_ms else int((today - timedelta(days=1)).timestamp() * 1000)
 
 
 async def renewed(sessions: Sessions, store: Store, row: Session, reset: str, clock: Clock) -> Session:
@@ -78,7 +80,8 @@ async def expire(
 ) -> list[Expired]:
     """What is due, newest sessions last; with `apply` it is done."""
     due: list[Expired] = []
-    for row in await _candidates(sessions, clock() - min(ttl_days or trash_days, trash_days) * DAY_MS):
+    status = "trashed" if ttl_days is None else None
+    for row in await _candidates(sessions, clock() - min(ttl_days or trash_days, trash_days) * DAY_MS, status):
         step = await _step(store, row, ttl_days, trash_days, clock())
         if step is not None and apply:
             step = await _carry_out(sessions, store, step, ttl_days, trash_days, clock())
@@ -87,12 +90,12 @@ async def expire(
     return due
 
 
-async def _candidates(sessions: Sessions, before_ms: int) -> Sequence[Session]:
+async def _candidates(sessions: Sessions, before_ms: int, status: str | None) -> Sequence[Session]:
     """Sessions nobody touched since then, oldest first. Collected first: what is done to them changes the list."""
     found: list[Session] = []
-    cursor: str | None = f"{before_ms}.~"
+    cursor: str | None = f"{max(0, before_ms) + 1}.0"  # no id is before this one
     while cursor is not None:
-        page = await sessions.list(Query(limit=PAGE_MAX, cursor=cursor))
+        page = await sessions.list(Query(status=status, limit=PAGE_MAX, cursor=cursor))
         found += page.items
         cursor = page.next
     return found[::-1]

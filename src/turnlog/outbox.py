@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -19,14 +19,17 @@ from msgspec.structs import replace
 
 from .channels import Address, Channel, Outgoing, Rejected, Unsent
 from .core.entries import clean
+from .core.masking import mask
 from .core.splitting import split
 from .errors import StoreError, TurnlogError
-from .stores import Clock, Store
+from .stores import Clock, Lease, Ledger, Store
 
 AWAITED = "awaited"
 WAITING = "outbox"
 ENDED = "sent"
 """The ledger's spaces for: messages without an answer, letters to be sent, letters that were dealt with."""
+UNSENT = "unsent"
+"""Those of the last that nobody got, once more: they are few, and found without looking through all."""
 LEASE = "outbox-of-channels"
 """Held by the process that sends, so that no two do."""
 KEPT_S = 8 * 24 * 3600.0
@@ -35,6 +38,8 @@ EXPIRES_S = 24 * 3600.0
 """An answer that comes a day late answers nothing any more."""
 BACKOFF_S = 1.0
 BACKOFF_MAX_S = 300.0
+DOUBLINGS_MAX = 30
+"""Of a pause; long before that it has its greatest length."""
 LOOK_S = 2.0
 """How often letters are looked for that another process put here."""
 REST_S = 30.0
@@ -44,7 +49,8 @@ LETTERS_MAX = 10_000
 
 Place: TypeAlias = tuple[str, str | None]
 """Kind and account of a channel."""
-State: TypeAlias = Literal["waiting", "delivered", "refused", "expired"]
+Ended: TypeAlias = Literal["delivered", "refused", "expired"]
+State: TypeAlias = Literal["waiting"] | Ended
 
 
 class Awaited(Struct, frozen=True, kw_only=True):
@@ -86,6 +92,35 @@ class Letter(Struct, frozen=True, kw_only=True):
         return self.kind, self.account, self.channel_id
 
 
+class Tally(Protocol):
+    """Told what happens, by whoever counts. `kind` is the channel's; no word of a person is ever told."""
+
+    def message(self, kind: str, outcome: Literal["accepted", "duplicate", "refused", "failed"]) -> None:
+        """`failed`: the store did not take it, and the platform brings it again."""
+        ...
+
+    def reply(self, kind: str, outcome: Literal["delivered", "refused", "expired", "postponed"]) -> None:
+        """`postponed`: the platform did not take it this time."""
+        ...
+
+    def waiting(self, letters: int) -> None:
+        """How many letters there are to be sent; 0 where another process sends them."""
+        ...
+
+
+class NoTally:
+    """Counts nothing."""
+
+    def message(self, kind: str, outcome: str) -> None:
+        return
+
+    def reply(self, kind: str, outcome: str) -> None:
+        return
+
+    def waiting(self, letters: int) -> None:
+        return
+
+
 # Outbox has a method `list`, which hides the builtin in its annotations.
 Letters: TypeAlias = list[tuple[str, Letter]]
 Expected: TypeAlias = list[tuple[str, Awaited]]
@@ -93,18 +128,28 @@ Told: TypeAlias = Callable[[Letter], Awaitable[None]]
 
 
 class Outbox:
-    def __init__(self, store: Store, channels: Mapping[Place, Channel], *, clock: Clock, on_delivered: Told) -> None:
+    def __init__(
+        self,
+        store: Store,
+        channels: Mapping[Place, Channel],
+        *,
+        clock: Clock,
+        on_delivered: Told,
+        tally: Tally | None = None,
+    ) -> None:
         self._store = store
         self._ledger = store.ledger
         self._channels = channels
         self._clock = clock
         self._on_delivered = on_delivered
+        self._tally = tally or NoTally()
         self._news = asyncio.Event()
         self._lanes: dict[Any, asyncio.Task[None]] = {}
         self._resting: dict[Any, int] = {}
         self._taken: dict[str, tuple[str, ...]] = {}
         """Pieces that were taken, as far as this process knows: the store may not have heard of it."""
         self._last_order = 0
+        self._lease: Lease | None = None
 
     async def expect(self, key: str, awaited: Awaited) -> None:
         """Before its message is stored. A message that comes again is the same message."""
@@ -151,9 +196,10 @@ class Outbox:
         try:
             while True:
                 with suppress(TurnlogError):  # the store may come back; nothing is lost meanwhile
-                    async with self._store.lease(LEASE) as lease:
-                        while lease.live:
+                    async with self._store.lease(LEASE) as self._lease:
+                        while self._lease.live:
                             await self._send_and_wait()
+                self._tally.waiting(0)  # whoever sends now says how many
                 await asyncio.sleep(LOOK_S)
         finally:
             await self._stop_lanes()
@@ -180,7 +226,9 @@ class Outbox:
         """Sets every chat to work whose first letter is due; seconds until there is something to do again."""
         now = self._clock()
         lanes: dict[Any, Letters] = {}
-        for letter_id, letter in await self.list(ended=False):
+        letters = await self.list(ended=False)
+        self._tally.waiting(len(letters))
+        for letter_id, letter in letters:
             lanes.setdefault(letter.lane, []).append((letter_id, letter))
         wait_ms = LOOK_S * 1000
         for lane, letters in lanes.items():
@@ -226,40 +274,56 @@ class Outbox:
         ids = max(letter.ids, self._taken.get(letter_id, ()), key=len)
         pieces = split(letter.text, channel.limit, channel.unit)
         for part in range(len(ids), len(pieces)):
+            if self._lease is not None and not self._lease.live:
+                return False  # another process sends now
             token = token_of(letter_id, part)
             try:
                 outgoing = Outgoing(address=letter.address, text=pieces[part], token=token, part=part)
                 ids = (*ids, await channel.send(outgoing))
             except Rejected as error:
-                await self._end(letter_id, letter, "refused", str(error))
+                await self._end(letter_id, letter, "refused", mask(str(error)))
                 return True
             except Unsent as error:
                 await self._postpone(letter_id, letter, error)
                 return False
             self._taken[letter_id] = ids
             if len(ids) < len(pieces):
-                letter = await self._save(letter_id, letter, ids=ids, attempts=0)
+                newer = replace(letter, ids=ids, attempts=0)
+                if not await self._save(letter_id, letter, newer):
+                    return False  # another process goes on with it
+                letter = newer
         await self._end(letter_id, replace(letter, ids=ids), "delivered")
         await self._on_delivered(letter)
         return True
 
     async def _postpone(self, letter_id: str, letter: Letter, error: Unsent) -> None:
-        wait_s = min(BACKOFF_S * 2.0**letter.attempts, BACKOFF_MAX_S)
+        wait_s = min(BACKOFF_S * 2.0 ** min(letter.attempts, DOUBLINGS_MAX), BACKOFF_MAX_S)
         wait_s = max(wait_s, error.retry_after_s or 0.0)
         later = self._clock() + int(wait_s * 1000)
-        await self._save(letter_id, letter, attempts=min(letter.attempts + 1, 30), not_before=later, why=str(error))
+        tried = replace(letter, attempts=letter.attempts + 1, not_before=later, why=mask(str(error)))
+        await self._save(letter_id, letter, tried)
+        self._tally.reply(letter.kind, "postponed")
 
-    async def _save(self, letter_id: str, letter: Letter, **changes: Any) -> Letter:
-        newer = replace(letter, **changes)
-        await self._ledger.cas(WAITING, letter_id, _fact(letter), _fact(newer))
-        return newer
+    async def _save(self, letter_id: str, letter: Letter, newer: Letter) -> bool:
+        """False: it is not as it was any more."""
+        return await self._ledger.cas(WAITING, letter_id, _fact(letter), _fact(newer))
 
-    async def _end(self, letter_id: str, letter: Letter, state: State, why: str = "") -> None:
+    async def _end(self, letter_id: str, letter: Letter, state: Ended, why: str = "") -> None:
         # The words are in the transcript and in the convlog; here only what became of them is kept.
-        ended = replace(letter, state=state, why=why, text="")
-        await self._ledger.put_if_absent(ENDED, letter_id, _fact(ended), ttl_s=KEPT_S)
+        ended = _fact(replace(letter, state=state, why=why, text=""))
+        if state != "delivered":
+            await self._ledger.put_if_absent(UNSENT, letter_id, ended, ttl_s=KEPT_S)
+        await self._ledger.put_if_absent(ENDED, letter_id, ended, ttl_s=KEPT_S)
         await self._ledger.delete(WAITING, letter_id)
         self._taken.pop(letter_id, None)
+        self._tally.reply(letter.kind, state)
+
+
+async def undelivered(ledger: Ledger) -> Letters:
+    """What waits, and what nobody got in the last days; oldest first. Costs these letters, not all that were sent."""
+    facts = [fact for space in (UNSENT, WAITING) for fact in await ledger.list(space, limit=LETTERS_MAX)]
+    letters = {fact.key: msgspec.convert(fact.value, Letter) for fact in reversed(facts)}
+    return sorted(letters.items(), key=lambda item: item[1].order)
 
 
 def _fact(value: Awaited | Letter) -> Any:

@@ -60,6 +60,29 @@ def test_expiry_says_what_it_would_do_and_does_it_when_told(tmp_path):
     assert [row["id"] for row in rows] == [session_id]
 
 
+def test_a_session_goes_into_the_trash_and_comes_back_and_so_does_an_archived_one(tmp_path):
+    session_id = asyncio.run(old_session(tmp_path, 40))
+
+    def listed(status):
+        shown = json.loads(run("sessions", "list", "--status", status, "--json", home=tmp_path).stdout)["sessions"]
+        return [row["id"] for row in shown]
+
+    env = {"TURNLOG_SESSION_TTL": "30"}
+    run("sessions", "expire", "--apply", home=tmp_path, **env)
+    assert listed("archived") == [session_id]
+    assert run("sessions", "restore", session_id, home=tmp_path).stdout == f"{session_id}: inactive\n"
+    due = run("sessions", "expire", "--apply", home=tmp_path, **env).stdout
+    assert due == "Nothing is due.\n", "what was brought back is not put away at once"
+    assert run("sessions", "trash", session_id, home=tmp_path).stdout == f"{session_id}: trashed\n"
+    assert (listed("trashed"), listed("active")) == ([session_id], [])
+    told = json.loads(run("sessions", "restore", session_id, "--json", home=tmp_path).stdout)
+    assert (told["id"], told["status"], told["messageCount"]) == (session_id, "inactive", 2)
+    assert run("sessions", "restore", "nobody", home=tmp_path).returncode != 0
+    key = "agent:main:telegram:direct:5"
+    run("chat", "--key", key, "-p", "and now?", "--model", "offline", home=tmp_path)
+    assert len(listed("active")) == 1
+
+
 def test_the_memory_can_be_listed_searched_and_made_to_forget(tmp_path):
     async def fill():
         async with open_memory(str(tmp_path / "memory" / "memory.db")) as memory:

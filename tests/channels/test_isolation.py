@@ -6,6 +6,7 @@ import pytest
 
 from turnlog.testing import ScriptedProvider
 
+from ..stores import postgres
 from .scenes import World, desk, discord_hook, feishu_hook, run, slack_hook, telegram_hook, webhook_hook
 
 CANARY = "canary-{}-91357"
@@ -52,10 +53,15 @@ def elsewhere(world, kind, text):
 KINDS = ("telegram", "slack", "feishu", "discord", "webhook")
 
 
-@pytest.mark.parametrize("store", ["sqlite", "jsonl", "memory"])
+@pytest.mark.parametrize("store", ["sqlite", "jsonl", "memory", "postgresql"])
 @pytest.mark.parametrize("enabled", [True, False], ids=["sessions", "memory mode"])
 def test_a_private_word_reaches_no_other_prompt(store, enabled, tmp_path):
-    url = {"sqlite": f"sqlite:{tmp_path}/s.db", "jsonl": f"jsonl:{tmp_path}/f", "memory": "memory:"}[store]
+    url = {
+        "sqlite": lambda: f"sqlite:{tmp_path}/s.db",
+        "jsonl": lambda: f"jsonl:{tmp_path}/f",
+        "memory": lambda: "memory:",
+        "postgresql": lambda: postgres.url_of(tmp_path),
+    }[store]()
 
     async def main():
         world, provider = World(), ScriptedProvider()

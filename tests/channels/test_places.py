@@ -286,7 +286,13 @@ def test_discord_interactions_in_guilds_and_threads(url, world):
     run(main())
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b'{"text": 1}', b'{"text": "x"}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b"{", b"\xff", b'{"text": 1}', b'{"text": "x"}', b"[" * 100_000),
+        b'{"text": "x", "sender_id": "ann", "chat_type": "group"}',
+    ],
+)
 def test_a_signed_body_that_makes_no_sense_is_refused_and_nothing_is_stored(url, world, body):
     async def main():
         import turnlog

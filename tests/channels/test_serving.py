@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import time
 
 import httpx
 import pytest
 
+import turnlog
+from turnlog.testing import FixedClock
 from turnlog.testing.platforms import Failure, served
 from turnlog.testing.platforms.telegram import TelegramPlatform
 
@@ -140,6 +143,25 @@ def test_an_answer_that_was_made_but_not_sent_before_a_kill_is_sent_once_after_t
     assert platform.texts() == ["first", "second"]
 
 
+def test_after_a_kill_answers_come_in_the_order_of_their_messages_whatever_their_delivery_ids(tmp_path, platform):
+    configure(tmp_path / "home", platform.address, queue="followup")
+    script = [
+        {"text": "never heard", "delay_ms": 60_000},
+        *({"text": f"answer {n}", "delay_ms": 300} for n in range(5)),
+    ]
+    with running(tmp_path / "home", script=script) as server:
+        for n in range(4):
+            # As texts, 1000 comes before 998.
+            assert bring(server, {**platform.update(f"question {n}"), "update_id": 998 + n}).status_code == 200
+        wait_until(server.logged)
+        server.restart()
+        wait_until(lambda: platform.sent)
+        assert len(server.logged()) < 6, "the first answer does not wait for the last turn"
+        assert bring(server, platform.update("question 4")).status_code == 200
+        wait_until(lambda: len(platform.sent) == 5)
+    assert platform.texts() == [f"answer {n}" for n in range(5)]
+
+
 def test_a_turn_that_ends_while_the_server_closes_is_still_answered(tmp_path, platform):
     configure(tmp_path / "home", platform.address)
     with running(tmp_path / "home", script=[{"text": "just in time", "delay_ms": 1000}]) as server:
@@ -180,6 +202,24 @@ def test_sessions_expire_by_themselves_where_they_have_a_time_to_live(tmp_path):
     assert session_id in server.log.read_text()
 
 
+def test_without_a_time_to_live_only_what_was_put_into_the_trash_is_deleted_in_time(tmp_path):
+    home = tmp_path / "home"
+
+    async def put(days, status):
+        clock = FixedClock(int(time.time() * 1000) - days * 24 * 3600 * 1000)
+        async with turnlog.open(home=home, clock=clock, model_name="offline") as t:
+            row = await t.sessions.new("agent:main:web:direct:admin")
+            return (await t.sessions.set_status(row.id, status)).id
+
+    old = asyncio.run(put(40, "trashed"))
+    kept = [asyncio.run(put(*it)) for it in ((400, "archived"), (400, "inactive"), (20, "trashed"))]
+    with running(home, script=[]) as server, server.client() as client:
+        wait_until(lambda: client.get(f"/api/agents/main/sessions/{old}").status_code == 404)
+        for session_id in kept:
+            assert client.get(f"/api/agents/main/sessions/{session_id}").status_code == 200
+    assert f'"session":"{old}","action":"delete"' in server.log.read_text()
+
+
 def test_no_token_of_a_platform_is_written_to_the_log(tmp_path, platform):
     configure(tmp_path / "home", platform.address)
     with running(tmp_path / "home", script=[]) as server:
@@ -190,3 +230,44 @@ def test_no_token_of_a_platform_is_written_to_the_log(tmp_path, platform):
         wait_until(lambda: platform.sent)
     assert "1:test" not in server.log.read_text()
     assert "hook-secret" not in server.log.read_text()
+
+
+def counted(server, name, **labels):
+    """The value of one count; 0 where there is none yet."""
+    with server.client() as client:
+        told = client.get("/metrics").text
+    shown = ",".join(f'{label}="{value}"' for label, value in labels.items())
+    line = f"{name}{{{shown}}} " if shown else f"{name} "
+    return next((float(one.removeprefix(line)) for one in told.splitlines() if one.startswith(line)), 0.0)
+
+
+def test_what_comes_in_and_what_is_sent_is_counted_by_kind(tmp_path, platform):
+    def messages(outcome):
+        return counted(server, "turnlog_channel_messages_total", kind="telegram", outcome=outcome)
+
+    def replies(outcome):
+        return counted(server, "turnlog_channel_replies_total", kind="telegram", outcome=outcome)
+
+    def waiting():
+        return counted(server, "turnlog_channel_replies_waiting")
+
+    configure(tmp_path / "home", platform.address, queue="followup")
+    with running(tmp_path / "home", script=[{"text": "one"}, {"text": "two"}]) as server:
+        update = platform.update("hello")
+        bring(server, update)
+        wait_until(lambda: replies("delivered") == 1)
+        bring(server, update)
+        bring(server, platform.update("/status"))
+        bring(server, platform.update("hello"), headers={})
+        assert (messages("accepted"), messages("duplicate"), messages("refused")) == (2, 1, 1)
+        wait_until(lambda: replies("delivered") == 2)
+        platform.failure = Failure(503)
+        bring(server, platform.update("and?"))
+        wait_until(lambda: replies("postponed") >= 1)
+        wait_until(lambda: waiting() == 1)
+        platform.failure = Failure(403)
+        wait_until(lambda: replies("refused") == 1)
+        wait_until(lambda: waiting() == 0)
+        platform.failure = None
+        with server.client() as client:
+            assert "Ann" not in client.get("/metrics").text

@@ -8,7 +8,7 @@ from turnlog.core.answers import Outcome
 from turnlog.core.events import Call, Done, ErrorEvent, Stopped, TextDelta, ToolCall
 from turnlog.core.keys import Inbound, resolve
 from turnlog.live import Live
-from turnlog.switchboard import answer_text, of_live
+from turnlog.settling import answer_text, of_live
 
 
 def said(*events):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from turnlog import Denied, switchboard
+from turnlog import Denied, settling
 from turnlog.errors import StoreUnavailable
 from turnlog.outbox import WAITING
 from turnlog.testing import ScriptedProvider
@@ -103,7 +103,8 @@ def wrong_hooks(world, kind):
             other = feishu_hook(world, world.feishu.event("x", token="other"))
             blank = feishu_hook(world, world.feishu.event("x", token=""))
             old = feishu_hook(world, event, at=good.now_s - 400)
-            return [unsigned, other, blank, old, feishu_hook(world, event, key="wrong")]
+            garbage = [type(good)(headers={}, body=body, now_s=good.now_s) for body in (b"", b"{", b"[]")]
+            return [unsigned, other, blank, old, feishu_hook(world, event, key="wrong"), *garbage]
         case "discord":
             event = world.discord.interaction("ask", "x")
             good = discord_hook(world, event)
@@ -225,6 +226,29 @@ def test_a_long_answer_comes_in_pieces_in_order_and_a_failure_between_them_repea
             await d.switchboard.outbox.deliver_due()
             assert "\n".join(platform.texts()) == text
             assert tries[2] == tries[3]
+
+    run(main())
+
+
+def test_a_long_answer_that_another_process_goes_on_with_is_not_sent_by_both(url, world):
+    async def main():
+        provider = ScriptedProvider([{"text": "\n".join(f"{n} {'x' * 4_000}" for n in range(3))}])
+        async with desk(url, world, world.settings("telegram"), provider) as d:
+            ledger, answer = d.t.store.ledger, world.telegram.answer_later
+
+            async def meanwhile(call):
+                told = await answer(call)
+                if call.path.endswith("/sendMessage") and len(world.telegram.sent) == 1:
+                    [fact] = await ledger.list(WAITING)  # the other one has sent two pieces by now
+                    assert await ledger.cas(WAITING, fact.key, fact.value, {**fact.value, "ids": ["1", "2"]})
+                return told
+
+            world.telegram.answer_later = meanwhile
+            await d.bring("telegram", telegram_hook(world.telegram.update("hello")))
+            await d.delivered()
+            assert [text[0] for text in world.telegram.texts()] == ["0"]
+            await d.switchboard.outbox.deliver_due()
+            assert [text[0] for text in world.telegram.texts()] == ["0", "2"]
 
     run(main())
 
@@ -413,7 +437,7 @@ def test_a_bot_that_polls_takes_no_request_not_even_one_with_its_empty_secret(ur
 
 
 def test_what_a_server_that_died_has_left_unanswered_is_answered_by_another_at_the_same_store(url, world, monkeypatch):
-    monkeypatch.setattr(switchboard, "SWEEP_S", 0.05)
+    monkeypatch.setattr(settling, "SWEEP_S", 0.05)
 
     async def main():
         provider = Gated([{"text": "by the other"}])

@@ -4,6 +4,7 @@ import ast
 import asyncio
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -248,6 +249,32 @@ def test_administrators_list_filter_and_page_conversations_over_http(tmp_path):
             rows = other.get("/api/conversations").json()["conversations"]
             assert [row["agentId"] for row in rows] == ["main"]
             assert other.get("/api/agents/ops/conversations/web-w9").status_code == 404
+
+
+ODD = ("webhook-a/b", "webhook-a//b", "webhook-/a/", "webhook-a%2Fb", "webhook-a.b/../c", "web-你 好/?#", "web-a\nb")
+
+
+def test_a_conversation_whose_id_has_slashes_and_other_signs_is_found_by_that_id(tmp_path):
+    async def fill():
+        async with turnlog.open(home=tmp_path) as t, open_convlog(t.settings.store_url()) as log:
+            for n, channel in enumerate(ODD):
+                await log.write("main", channel, record(n, channel))
+
+    asyncio.run(fill())
+    with running(tmp_path, script=[]) as server, server.client() as client:
+        for n, channel in enumerate(ODD):
+            page = client.get(f"/api/agents/main/conversations/{quote(channel, safe='')}").json()
+            assert [m["content"] for m in page["messages"]] == [f"message {n}"], channel
+        plain = client.get("/api/agents/main/conversations/webhook-a/b").json()
+        assert [m["content"] for m in plain["messages"]] == ["message 0"]
+        assert client.get("/api/agents/main/conversations/webhook-a%2Fb", params={"limit": 1}).json()["total"] == 1
+        for path in ("/api/conversations", "/api/agents/main/conversations"):
+            found, cursor = [], None
+            while cursor or not found:
+                page = client.get(path, params={"limit": 1, **({"cursor": cursor} if cursor else {})}).json()
+                found += [row["channelId"] for row in page["conversations"]]
+                cursor = page["next"]
+            assert found == list(reversed(ODD))
 
 
 def test_only_the_edges_know_the_convlog():

@@ -1,6 +1,8 @@
 """When a key gets a new session, and what becomes of those nobody comes back to."""
 
+import time
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -39,6 +41,43 @@ def opened(url, clock, **flags):
 )
 def test_when_a_session_is_over(reset, spoken, now, over):
     assert is_over(reset, at(spoken), at(now), zone=UTC) is over
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+"""Where 2026-10-25 has 02:00 to 03:00 twice (00:00 and 01:00 UTC), and 2026-03-29 has it not at all."""
+
+
+@pytest.mark.parametrize(
+    ("reset", "spoken", "now", "over"),
+    [
+        ("daily:02:30", "2026-10-25T00:29", "2026-10-25T00:30", True),  # 02:29 to 02:30
+        ("daily:02:30", "2026-10-25T00:20", "2026-10-25T01:10", True),  # 02:20 to 02:10, an hour later
+        ("daily:02:30", "2026-10-25T00:35", "2026-10-25T01:40", False),  # 02:35 to 02:40: not twice a day
+        ("daily:02:30", "2026-10-25T01:40", "2026-10-26T01:29", False),
+        ("daily:02:30", "2026-10-25T01:40", "2026-10-26T01:30", True),
+        ("daily:02:30", "2026-03-29T00:59", "2026-03-29T02:00", True),  # 01:59 to 04:00, over a 02:30 that was not
+        ("daily:02:30", "2026-03-29T02:00", "2026-03-29T20:00", False),
+        ("daily:04:00", "2026-03-29T01:59", "2026-03-29T02:00", True),  # 04:00 of summer is 02:00 UTC
+        ("daily:04:00", "2026-03-28T03:00", "2026-03-29T01:59", False),
+        ("daily:00:00", "2026-10-24T21:59", "2026-10-24T22:00", True),
+        ("idle:60", "2026-10-25T00:30", "2026-10-25T01:30", False),  # an hour, whatever clocks show
+    ],
+)
+def test_a_day_ends_once_where_clocks_are_changed(reset, spoken, now, over):
+    assert is_over(reset, at(spoken), at(now), zone=BERLIN) is over
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="needs a system whose time zone a process can choose")
+def test_a_day_is_that_of_the_machines_own_clock(monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        assert is_over("daily:02:30", at("2026-10-25T00:20"), at("2026-10-25T01:10"))
+        assert not is_over("daily:02:30", at("2026-10-25T00:35"), at("2026-10-25T01:40"))
+        assert is_over("daily:04:00", at("2026-07-01T01:59"), at("2026-07-01T02:00"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_after_an_hour_of_silence_a_message_begins_a_new_session_and_the_old_one_is_kept(url):
@@ -137,3 +176,19 @@ def test_what_somebody_archived_by_hand_lives_as_long_as_the_rest_and_a_session_
             assert steps == [], "without a time to live only the trash is emptied"
 
     run(main())
+
+
+def test_what_is_in_the_trash_takes_no_message_until_it_is_restored(url):
+    async def story():
+        async with opened(url, FixedClock(at("2026-01-01T00:00"))) as t:
+            row = await t.session(KEY)
+            await ask(t, "one", where=row.id)
+            await t.sessions.set_status(row.id, "trashed")
+            with pytest.raises(turnlog.Conflict, match="in the trash"):
+                await t.accept(row.id, "two")
+            assert (await t.session(KEY)).id != row.id, "its place has a new one"
+            assert "two" not in str(await log(t, row.id))
+            await t.sessions.set_status(row.id, "inactive")
+            await ask(t, "three", where=row.id)
+
+    run(story())

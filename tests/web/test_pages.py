@@ -6,6 +6,8 @@ import httpx
 import pytest
 
 import turnlog
+from turnlog.convlog import Record
+from turnlog.core.entries import Opened
 
 from ..server.running import running
 from .browsing import HARM, WORD, plant_folded, plant_harm, seed
@@ -182,10 +184,58 @@ def test_what_does_not_exist_is_a_page_that_says_so(site):
     assert client.get("/session/main/none?turn=x").status_code in (400, 404)
 
 
-def test_the_newest_and_the_older_page_of_chats_hold_everything_once(tmp_path):
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/chats/none/at/all", "/<script>alert(1)</script>", "/apix/../nowhere"])
+def test_a_browser_gets_an_unknown_page_as_a_page_in_its_language(site, path):
+    client, _, _ = site
+    for language, words in (("en", "There is no such page."), ("zh", "没有这个页面。")):
+        answer = client.get(path, headers={**BROWSER, "Accept-Language": language})
+        assert answer.status_code == 404
+        assert answer.headers["content-type"].startswith("text/html")
+        assert words in answer.text
+        assert 'href="/"' in answer.text
+        check_page(answer.text)
+    wrong = client.get("/signout", headers=BROWSER)
+    assert wrong.status_code == 405
+    assert "POST" in wrong.headers["allow"]
+    assert "There is no such page." in wrong.text
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/nowhere", "/api", "/api/agents/main/sessions/none", "/metrics/x", "/channels/x"]
+)
+def test_programs_get_a_problem_whatever_they_accept(site, path):
+    client, _, _ = site
+    answer = client.get(path, headers=BROWSER)
+    assert answer.status_code in (404, 405)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert client.get("/nowhere").headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("sort", ["last", "messages", "tokens"])
+def test_the_pages_of_chats_hold_everything_once_in_each_order(tmp_path, sort):
+    """Sessions and logs alike; all of them have the same time, and many the same numbers."""
+
     async def plant(library, convlog):
-        for n in range(120):
-            await library.sessions.new("agent:main:web:direct:admin", label=f"row-{n:03}")
+        moment = "2026-01-01T00:00:00.000Z"
+        for n in range(100):
+            sid, key = f"s{n:03}", "agent:main:web:direct:admin"
+            said = [turnlog.User(ts=moment, content="q"), turnlog.Assistant(ts=moment, content="a" * 40)] * (n % 3)
+            opened = Opened(ts=moment, id=sid, key=key, agent="main", channel="web", label=f"row-{n:03}")
+            async with library.store.lease(sid) as lease:
+                await library.store.append(sid, [opened, *said], lease=lease)
+        for n in range(100, 120):
+            record = Record(
+                ts=moment,
+                role="user",
+                content="hi",
+                channel_id=f"row-{n:03}",
+                channel_type="web",
+            )
+            for _ in range(n % 4 + 1):
+                await convlog.write("main", f"row-{n:03}", record)
 
     seed(tmp_path / "home", plant)
     with (
@@ -193,13 +243,31 @@ def test_the_newest_and_the_older_page_of_chats_hold_everything_once(tmp_path):
         httpx.Client(base_url=server.base, trust_env=False, timeout=30) as client,
     ):
         sign_in(client, server.token)
-        seen, path = [], "/chats"
+        seen, path = [], f"/chats?sort={sort}"
         while path:
             page = client.get(path).text
-            seen += re.findall(r"row-\d{3}", page)
+            seen += re.findall(r"<bdi>(row-\d{3})", page)
             more = re.findall(r'href="(/chats\?[^"]*sa=[^"]+)"', page)
             path = more[0].replace("&amp;", "&") if more else None
         assert sorted(seen) == [f"row-{n:03}" for n in range(120)]
+
+
+def test_an_administrator_of_several_agents_sees_the_chats_of_all_of_them(tmp_path):
+    async def plant(library, convlog):
+        for agent in ("main", "ops", "other"):
+            await library.sessions.new(f"agent:{agent}:web:direct:admin", label=f"at-{agent}")
+
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text("[agents.ops]\n[agents.other]\n")
+    seed(home, plant)
+    with running(home) as server:
+        token = server.make_token("several", "--scope", "admin", "--agent", "main", "--agent", "ops")
+        with server.client(token) as client:
+            for path in ("/chats", "/chats?sort=tokens", "/chats?q=at"):
+                page = client.get(path).text
+                assert set(re.findall(r"at-\w+", page)) == {"at-main", "at-ops"}
+            assert client.get("/chats?agent=other").status_code == 404
 
 
 def test_a_long_session_costs_a_part_of_it(tmp_path):

@@ -84,7 +84,11 @@ class Feishu:
         self._names: dict[str, str] = {}
 
     def receive(self, hook: Hook) -> Reception:
-        body = self._opened(parsed(hook.body))
+        try:
+            body = self._opened(parsed(hook.body))
+        except UsageError:
+            self._verify(hook)  # a stranger is told that it is one, and not what is wrong with its body
+            raise
         head = table(body.get("header"))
         if not same(text(head.get("token")) or text(body.get("token")), self._settings.verification_token):
             raise wrong_signature()

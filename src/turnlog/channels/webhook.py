@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ..core import keys
 from ..core.keys import Inbound
 from ..core.splitting import Unit
 from ..errors import UsageError
@@ -87,18 +88,20 @@ class Webhook:
         chat = posted.chat_id or posted.sender_id
         if not posted.text.strip() or not chat:
             raise UsageError("a message needs text and sender_id or chat_id", hint="See docs/channels.md.")
+        inbound = Inbound(
+            channel=self.kind,
+            account=self._account,
+            chat_type=posted.chat_type,
+            chat_id=posted.chat_id,
+            thread_id=posted.thread_id,
+            sender_id=posted.sender_id or posted.chat_id,
+            message_id=posted.message_id,
+            dedupe_id=delivery,
+            text=posted.text,
+        )
+        keys.resolve(inbound)  # a place that is none is said now: who wrote the program can mend it
         return Arrival(
-            inbound=Inbound(
-                channel=self.kind,
-                account=self._account,
-                chat_type=posted.chat_type,
-                chat_id=posted.chat_id,
-                thread_id=posted.thread_id,
-                sender_id=posted.sender_id or posted.chat_id,
-                message_id=posted.message_id,
-                dedupe_id=delivery,
-                text=posted.text,
-            ),
+            inbound=inbound,
             address=Address(chat=chat, thread=posted.thread_id or "", reply_to=posted.message_id or ""),
             sender_name=posted.sender_name,
             language=posted.language,

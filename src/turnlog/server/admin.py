@@ -1,6 +1,7 @@
 """For administrators: what was said on each channel. And signing in and out of the page."""
 
-from typing import Annotated
+from typing import Annotated, Any, cast
+from urllib.parse import unquote
 
 from litestar import Controller, Response, delete, get, post
 from litestar.datastructures import Cookie
@@ -18,7 +19,7 @@ Cursor = Annotated[
     str | None,
     QueryParameter(
         description="`next` of the page before.",
-        pattern=r"^[0-9]{1,15}\.[a-z0-9][a-z0-9_-]{0,63}\.[^\n]+$",
+        pattern=r"^[0-9]{1,15}\.[a-z0-9][a-z0-9_-]{0,63}\.[\s\S]+$",
         max_length=2_000,
     ),
 ]
@@ -28,7 +29,8 @@ ChannelType = Annotated[str | None, QueryParameter(name="channelType", max_lengt
 SomeAgent = Annotated[
     str | None, QueryParameter(name="agentId", pattern="^[a-z0-9][a-z0-9_-]{0,63}$", description="Of this agent only.")
 ]
-ChannelId = Annotated[str, PathParameter(min_length=1, max_length=1_000, description="A conversation.")]
+ChannelId = Annotated[str, PathParameter(min_length=1, description="A conversation.")]
+"""Of any length: one that nobody could have has no messages."""
 
 
 class Conversations(Controller):
@@ -68,7 +70,7 @@ class Conversations(Controller):
         wanted = Filter(agents=frozenset({agent}), channel_type=channel_type, sender=sender, q=q or None)
         return await _list(service, wanted, limit, cursor)
 
-    @get("/agents/{agent:str}/conversations/{channel:str}", operation_id="messages", summary="One conversation")
+    @get("/agents/{agent:str}/conversations/{channel:path}", operation_id="messages", summary="One conversation")
     async def messages(
         self,
         request: Asked,
@@ -82,8 +84,15 @@ class Conversations(Controller):
         service, who = service_of(request), who_asks(request, "admin")
         service.check_agent(who, agent)
         wanted = Filter(sender=sender, q=q or None)
-        page = await service.convlog.messages(agent, channel, wanted, limit=limit, cursor=cursor)
+        page = await service.convlog.messages(agent, _whole(request, channel), wanted, limit=limit, cursor=cursor)
         return MessageList(page.items, page.next, page.total)
+
+
+def _whole(request: Asked, channel: str) -> str:
+    """As it was asked for: slashes belong to it, encoded or not, and routing loses some of them."""
+    raw = cast("bytes", cast("dict[str, Any]", request.scope).get("raw_path") or b"")
+    written = raw.decode("latin-1").partition("/conversations/")[2]
+    return unquote(written, errors="replace") or channel.removeprefix("/")
 
 
 async def _list(service: Service, wanted: Filter, limit: int, cursor: str | None) -> ConversationList:

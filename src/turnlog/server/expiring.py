@@ -11,8 +11,8 @@ EVERY_S = 3600.0
 
 
 async def keep_expiring(service: Service, every_s: float = EVERY_S) -> None:
-    """Until cancelled; returns at once where sessions live for ever."""
-    while service.turnlog.settings.session.ttl is not None:
+    """Until cancelled. Where sessions live for ever, only what somebody put into the trash is deleted in time."""
+    while True:
         try:
             await expire_once(service)
         except TurnlogError as error:

@@ -26,6 +26,7 @@ class Metrics:
         self.turn_seconds = Histogram("turnlog_turn_seconds", "Length of a turn", buckets=_SECONDS, registry=here)
         self.streams = Gauge("turnlog_streams", "Open event streams", registry=here)
         self.rejoined = Counter("turnlog_streams_rejoined_total", "Streams that clients came back to", registry=here)
+        self.channels = ChannelCounts(here)
 
     @contextmanager
     def turn(self) -> Generator[Callable[[Event], None]]:
@@ -43,3 +44,22 @@ class Metrics:
 
     def page(self) -> bytes:
         return generate_latest(self._registry)
+
+
+class ChannelCounts:
+    """What channels bring in and what is sent to them, by the channel's kind: an `outbox.Tally`."""
+
+    def __init__(self, here: CollectorRegistry) -> None:
+        how = ["kind", "outcome"]
+        self._messages = Counter("turnlog_channel_messages_total", "Deliveries of platforms", how, registry=here)
+        self._replies = Counter("turnlog_channel_replies_total", "Replies ended or put off", how, registry=here)
+        self._waiting = Gauge("turnlog_channel_replies_waiting", "Replies that wait to be sent", registry=here)
+
+    def message(self, kind: str, outcome: str) -> None:
+        self._messages.labels(kind, outcome).inc()
+
+    def reply(self, kind: str, outcome: str) -> None:
+        self._replies.labels(kind, outcome).inc()
+
+    def waiting(self, letters: int) -> None:
+        self._waiting.set(letters)

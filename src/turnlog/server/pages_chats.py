@@ -1,5 +1,6 @@
 """Chats, for administrators: channel logs and sessions in one table, and each of them in a drawer."""
 
+import heapq
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -7,18 +8,19 @@ from litestar import Response, get
 from litestar.params import Parameter
 from msgspec import Struct
 
+from .. import convlog as convlogs
 from ..convlog import Conversation, Filter
+from ..core import query as queries
 from ..core.principals import Principal, owns
-from ..core.query import PAGE_MAX, Query, cursor_after
+from ..core.query import UNTRASHED, Query
 from ..core.session import Session
 from ..errors import NotFound
 from . import pages_timeline as timelines
+from .pages_replies import replies_in
 from .pages_view import ENTRIES_SHOWN, model_of, path_to, read_conversation, show, wants_part
 from .service import Asked, Service, service_of, who_asks
 
 ROWS = 50
-SORTED_MAX = 1_000
-"""Rows that the other two orders are made of: stores keep the newest first and no other order."""
 CHANNELS = ("web", "cli", "telegram", "slack", "discord", "feishu", "webhook")
 MESSAGES_SHOWN = 200
 
@@ -61,8 +63,6 @@ class Line(Struct, frozen=True, kw_only=True):
 class Lines(Struct, frozen=True):
     rows: list[Line]
     total: int
-    cut: bool
-    """Only the newest were put in order."""
     sessions_after: str = ""
     logs_after: str = ""
     more: bool = False
@@ -83,75 +83,74 @@ async def chats_page(
     if agent:
         service.check_agent(who, agent)
     wanted = Wanted(kind=kind, agent=agent, channel=channel, q=q.strip(), sort=sort, sessions_after=sa, logs_after=la)
-    lines = await (_newest(service, who, wanted) if sort == "last" else _sorted(service, who, wanted))
+    replies = await replies_in(service)
+    lines = await _lines(service, who, wanted)
     part = wants_part(request)
     template = "part_rows.html" if part else "chats.html"
     return await show(
-        request, template, wanted=wanted, lines=lines, channels=CHANNELS, sorted_max=SORTED_MAX, part=part
+        request,
+        template,
+        wanted=wanted,
+        lines=lines,
+        replies=replies,
+        channels=CHANNELS,
+        part=part,
     )
 
 
-async def _newest(service: Service, who: Principal, wanted: Wanted) -> Lines:
-    """Two lists, each newest first, as one; each goes on after the last row that was taken from it."""
-    sessions, count_s = await _sessions(service, who, wanted, ROWS + 1, wanted.sessions_after)
-    logs, count_l = await _logs(service, who, wanted, ROWS + 1, wanted.logs_after)
-    merged = sorted([*sessions, *logs], key=lambda line: (-line.last_at, line.kind, line.id))
+async def _lines(service: Service, who: Principal, wanted: Wanted) -> Lines:
+    """Two lists in the same order, as one; each goes on after the last row that was taken from it."""
+    sessions, count_s = await _sessions(service, who, wanted)
+    logs, count_l = await _logs(service, who, wanted)
+    merged = list(heapq.merge(sessions, logs, key=lambda line: _place(wanted.sort, line)))
     page = merged[:ROWS]
     return Lines(
         rows=page,
         total=count_s + count_l,
-        cut=False,
         sessions_after=next((x.cursor for x in reversed(page) if x.kind == "session"), wanted.sessions_after),
         logs_after=next((x.cursor for x in reversed(page) if x.kind == "log"), wanted.logs_after),
         more=len(merged) > len(page),
     )
 
 
-async def _sorted(service: Service, who: Principal, wanted: Wanted) -> Lines:
-    sessions, count_s = await _sessions(service, who, wanted, SORTED_MAX, "")
-    logs, count_l = await _logs(service, who, wanted, PAGE_MAX, "")
-    by_tokens = wanted.sort == "tokens"
-    found = sorted([*sessions, *logs], key=lambda x: (-((x.tokens or 0) if by_tokens else x.messages), -x.last_at))
-    return Lines(found[: 2 * ROWS], count_s + count_l, count_s > len(sessions) or len(found) > 2 * ROWS)
+def _place(sort: Sort, line: Line) -> tuple[int, int]:
+    """Where a row belongs among those of the other list. Within its own it keeps its place: merging is stable."""
+    match sort:
+        case "last":
+            return 0, -line.last_at
+        case "messages":
+            return -line.messages, -line.last_at
+        case "tokens":
+            return (1 if line.tokens is None else -line.tokens), -line.last_at
 
 
-async def _sessions(
-    service: Service, who: Principal, wanted: Wanted, limit: int, cursor: str
-) -> tuple[list[Line], int]:
+async def _sessions(service: Service, who: Principal, wanted: Wanted) -> tuple[list[Line], int]:
     if wanted.kind == "log":
         return [], 0
-    gate = service.gate(who)
-    after: str | None = cursor or None
-    found: list[Session] = []
-    total = 0
-    while len(found) < limit:
-        page = await gate.list(
-            Query(
-                agent=wanted.agent or None,
-                channel=wanted.channel or None,
-                q=wanted.q or None,
-                status="trashed" if wanted.kind == "trash" else None,
-                limit=min(PAGE_MAX, limit - len(found)),
-                cursor=after,
-            )
-        )
-        found += page.items
-        total, after = page.total, page.next
-        if after is None:
-            break
-    return [_of_session(row) for row in found], total
+    query = Query(
+        agent=wanted.agent or None,
+        channel=wanted.channel or None,
+        q=wanted.q or None,
+        status="trashed" if wanted.kind == "trash" else UNTRASHED,
+        sort="newest" if wanted.sort == "last" else wanted.sort,
+        limit=ROWS + 1,
+        cursor=wanted.sessions_after or None,
+    )
+    page = await service.gate(who).list(query)
+    return [_of_session(row, query.sort) for row in page.items], page.total
 
 
-async def _logs(service: Service, who: Principal, wanted: Wanted, limit: int, cursor: str) -> tuple[list[Line], int]:
+async def _logs(service: Service, who: Principal, wanted: Wanted) -> tuple[list[Line], int]:
     if wanted.kind in ("session", "trash"):
         return [], 0
     agents = frozenset({wanted.agent}) if wanted.agent else who.agents
     filters = Filter(agents=agents, channel_type=wanted.channel or None, q=wanted.q or None)
-    page = await service.convlog.list(filters, limit=min(limit, PAGE_MAX), cursor=cursor or None)
-    return [_of_log(item) for item in page.items], page.total
+    sort = "messages" if wanted.sort == "messages" else "newest"
+    page = await service.convlog.list(filters, limit=ROWS + 1, cursor=wanted.logs_after or None, sort=sort)
+    return [_of_log(item, sort) for item in page.items], page.total
 
 
-def _of_session(row: Session) -> Line:
+def _of_session(row: Session, sort: queries.Sort) -> Line:
     return Line(
         kind="session",
         name=row.label or row.title,
@@ -164,11 +163,11 @@ def _of_session(row: Session) -> Line:
         compactions=row.compactions,
         path=path_to("chats", "session", row.agent, row.id),
         status=row.status,
-        cursor=cursor_after(row),
+        cursor=queries.cursor_after(row, sort),
     )
 
 
-def _of_log(item: Conversation) -> Line:
+def _of_log(item: Conversation, sort: convlogs.Sort) -> Line:
     return Line(
         kind="log",
         name=item.channel_id,
@@ -180,7 +179,7 @@ def _of_log(item: Conversation) -> Line:
         last_at=item.last_at,
         compactions=0,
         path=log_path(item.agent_id, item.channel_id),
-        cursor=f"{item.last_at}.{item.agent_id}.{item.channel_id}",
+        cursor=convlogs.cursor_after(item, sort),
     )
 
 
@@ -199,6 +198,7 @@ async def session_drawer(request: Asked, agent: str, sid: str) -> Response[str]:
         model=await model_of(service, agent),
         may_write=owns(who, row),
         log=None,
+        unsent=(await replies_in(service)).of("session", sid, agent),
     )
 
 
@@ -226,4 +226,7 @@ async def log_drawer(request: Asked, agent: str, channel: Piece, after: Start = 
         "size": MESSAGES_SHOWN,
     }
     template = "part_drawer.html" if wants_part(request) else "drawer.html"
-    return await show(request, template, agent=agent, row=None, items=[], cut=False, log=log, may_write=False)
+    unsent = (await replies_in(service)).of("log", channel, agent)
+    return await show(
+        request, template, agent=agent, row=None, items=[], cut=False, log=log, unsent=unsent, may_write=False
+    )
