@@ -55,12 +55,14 @@ coverage: $(VENV)/.test ## the core must be covered to the last branch
 	@$(BIN)/python -m pytest -q tests/core --cov=turnlog.core --cov=turnlog.codecs --cov-branch \
 		--cov-report=term-missing:skip-covered --cov-fail-under=100
 
-torture: $(VENV)/.test ## the long form of the crash and property tests (CRASHES=3000)
+torture: $(VENV)/.test ## the long form of the crash, property and cluster tests (CRASHES=3000, CLUSTER_TURNS=2000)
 	@CRASHES=$(or $(CRASHES),3000) EXAMPLES=$(or $(EXAMPLES),5000) \
 		$(BIN)/python -m pytest -n 2 tests/stores/test_crash.py tests/core/test_properties.py \
 		tests/turns/test_crash_points.py $(ARGS)
+	@CLUSTER_SERVERS=4 CLUSTER_SESSIONS=200 CLUSTER_TURNS=$(or $(CLUSTER_TURNS),2000) \
+		$(BIN)/python -m pytest -q -s -n 0 tests/server/test_cluster.py -k storm
 
-bench: $(VENV)/.run ## beside its peers, same work, one run (needs a few minutes; ARGS=--quick for one)
+bench: $(VENV)/.test ## beside its peers, same work, one run (needs a few minutes; ARGS=--quick for one)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
 format: $(VENV)/.test

@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.plan import AT_ONCE, CHAT_SESSIONS, IMPORTS, KEEP, TURNS_SMALL, Scale
+from benchmarks.plan import AT_ONCE, CHAT_SESSIONS, CLIENTS, IDLE_STREAMS, IMPORTS, KEEP, SERVED, TURNS_SMALL, Scale
 
 Results = dict[str, list[dict[str, float]]]
 
@@ -20,7 +20,20 @@ NAMES = {
     "write": "one write",
     "bare": "bare interpreter",
     "turnlog_and_store": "Turnlog with a store",
+    "adk_server": "google-adk api_server",
+    "postgres": "Turnlog PostgreSQL",
+    "sqlalchemy_session": "openai-agents",
+    "langgraph_postgres": "langgraph",
+    "servers_us": "processor a turn: servers",
+    "postgres_us": "PostgreSQL",
+    "clients_us": "clients",
+    "percent": "of all cores these take",
+    "idle_percent": "idle",
+    "searchable_per_s": "searchable as well",
 }
+
+
+PEERS_ON_POSTGRES = ("sqlalchemy_session", "langgraph_postgres")
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,7 @@ class Claim:
     against: Figure | None = None
     how: Literal["ratio", "difference", "alone"] = "ratio"
     at_least: bool = False
-    beside: tuple[str, ...] = ()
+    beside: tuple[str | Figure, ...] = ()
     unit: str = "x"
 
 
@@ -213,6 +226,70 @@ def terminal_claims() -> list[Claim]:
     ]
 
 
+def server_claims(scale: Scale) -> list[Claim]:
+    many, full, chats = "server/many/sqlite", "server/full/sqlite", "server/chats/sqlite"
+    turns, page = f"SSE turns of {CLIENTS} clients", f"the Chats page over {short(scale.sessions[-1])} sessions"
+    alone = {"how": "alone", "unit": "ms"}
+    return [
+        Claim(
+            f'{turns}, durability="os", over google-adk `api_server`',
+            Figure(many, "per_s"),
+            8.0,
+            Figure("server/many/adk_server", "per_s"),
+            at_least=True,
+            beside=(full,),
+        ),
+        Claim(
+            f'{turns}, durability="os": the slowest hundredth', Figure(many, "p99_us"), 1_000, **alone, beside=(full,)
+        ),
+        Claim("one client: to the first event of a turn", Figure("server/one/sqlite", "first_us"), 20, **alone),
+        Claim(
+            f"{IDLE_STREAMS:,} idle streams: memory of the server",
+            Figure("server/idle/sqlite", "mb"),
+            300,
+            how="alone",
+            unit="MB",
+            beside=(Figure("server/idle/sqlite", "percent"),),
+        ),
+        Claim(page, Figure(chats), 100, **alone),
+        Claim(f"{page}, one channel", Figure(chats, "filtered_us"), 100, **alone),
+        Claim(f"{page}, a keyword", Figure(chats, "keyword_us"), 100, **alone),
+        Claim(f"{page}, most tokens first", Figure(chats, "sorted_us"), 100, **alone),
+    ]
+
+
+def postgres_claims(scale: Scale) -> list[Claim]:
+    more = tuple(f"postgres/{n}/{name}" for n in (1, 64) for name in ("postgres", *PEERS_ON_POSTGRES))
+    work = "16 sessions appending at once, PostgreSQL, durability full"
+    appends = [
+        Claim(
+            f"{work}, over {NAMES[peer]}",
+            Figure("postgres/16/postgres", "per_s"),
+            5.0,
+            Figure(f"postgres/16/{peer}", "per_s"),
+            at_least=True,
+            beside=more if peer == PEERS_ON_POSTGRES[-1] else (Figure("postgres/16/postgres", "searchable_per_s"),),
+        )
+        for peer in PEERS_ON_POSTGRES
+    ]
+    large, small = Figure(f"postgres_resume/{scale.large}/postgres"), Figure(f"postgres_resume/{scale.small}/postgres")
+    resume = f"resume after a compaction that kept {KEEP}, PostgreSQL, {short(scale.large)} messages"
+    spent = ("servers_us", "postgres_us", "clients_us", "percent", "idle_percent")
+    return [
+        *appends,
+        Claim(resume, large, 5.0, how="alone", unit="ms"),
+        Claim(f"{resume}, over {short(scale.small)}", large, 1.5, small),
+        Claim(
+            f"SSE turns of {SERVED['clients']} clients, two servers on one PostgreSQL, over one, where cores allow it",
+            Figure("served/2/postgres", "per_s"),
+            1.6,
+            Figure("served/1/postgres", "per_s"),
+            at_least=True,
+            beside=tuple(Figure("served/2/postgres", metric) for metric in spent),
+        ),
+    ]
+
+
 def claims(scale: Scale) -> list[Claim]:
     return [
         *terminal_claims(),
@@ -222,4 +299,6 @@ def claims(scale: Scale) -> list[Claim]:
         *among_claims(scale),
         *other_claims(scale),
         *turn_claims(scale),
+        *server_claims(scale),
+        *postgres_claims(scale),
     ]

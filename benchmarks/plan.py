@@ -62,9 +62,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Group:
+    """`database`: beside a PostgreSQL that all its tasks share."""
+
     name: str
     title: str
     tasks: list[Task]
+    database: bool = False
 
 
 def turnlog_fixture(backend: str, messages: int, keep: int | None = None) -> Fixture:
@@ -264,6 +267,54 @@ def terminal_group(scale: Scale) -> Group:
     return Group("terminal", "the terminal", tasks)
 
 
+CLIENTS = 64
+IDLE_STREAMS = 2_000
+
+
+def server_group(scale: Scale) -> Group:
+    many, some = {"clients": CLIENTS, "turns": 20}, scale.some_rounds
+    sessions = scale.sessions[-1]
+    chats = Fixture(f"chats-{sessions}", "turnlog_chats", "build", {"sessions": sessions})
+    tasks = [
+        Task("server/many/sqlite", "turnlog_server", "turns", many, rounds=some),
+        Task("server/many/adk_server", "peers.adk_server", "turns", many | {"turns": 5}, rounds=some),
+        Task("server/full/sqlite", "turnlog_server", "turns", many | {"durability": "full"}, rounds=some),
+        Task("server/one/sqlite", "turnlog_server", "turns", {"clients": 1, "turns": 100}, rounds=some),
+        Task("server/idle/sqlite", "turnlog_server", "idle", {"streams": IDLE_STREAMS, "seconds": 5}, rounds=1),
+        Task("server/chats/sqlite", "turnlog_chats", "page", {"times": 20}, chats, rounds=some),
+    ]
+    return Group("server", "the server and its page, SQLite", tasks)
+
+
+POSTGRES_TURNS = {1: 300, 16: 100, 64: 30}
+"""Sessions at once → turns of each; the same for all contestants, since one of them pays for each turn before."""
+POSTGRES_SIDES = {
+    "postgres": ("turnlog_side", {"backend": "postgres"}),
+    "sqlalchemy_session": ("peers.sqlalchemy_session", {}),
+    "langgraph_postgres": ("peers.langgraph_postgres", {}),
+}
+SERVED = {"clients": 32, "turns": 25}
+
+
+def postgres_group(scale: Scale) -> Group:
+    tasks = []
+    for sessions, count in POSTGRES_TURNS.items():
+        for name, (side, more) in POSTGRES_SIDES.items():
+            arguments = more | {"sessions": sessions, "count": count}
+            key = f"postgres/{sessions}/{name}"
+            tasks.append(Task(key, side, "append_at_once", arguments, rounds=scale.some_rounds))
+    for size in (scale.small, scale.large):
+        fixture, times = turnlog_fixture("postgres", size, KEEP), {"times": 30}
+        key = f"postgres_resume/{size}/postgres"
+        tasks.append(Task(key, "turnlog_postgres", "resume", times, fixture, rounds=scale.some_rounds))
+    for servers in (1, 2):
+        arguments = SERVED | {"servers": servers}
+        tasks.append(
+            Task(f"served/{servers}/postgres", "turnlog_postgres", "serve", arguments, rounds=scale.some_rounds)
+        )
+    return Group("postgres", "all on one PostgreSQL", tasks, database=True)
+
+
 def groups(scale: Scale) -> list[Group]:
     makers = (
         append_group,
@@ -276,5 +327,7 @@ def groups(scale: Scale) -> list[Group]:
         import_group,
         turns_group,
         terminal_group,
+        server_group,
+        postgres_group,
     )
     return [make(scale) for make in makers]

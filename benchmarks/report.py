@@ -21,7 +21,12 @@ figure is the median of the rounds (of each round's median over its appends), a 
 and the spread is the lowest and the highest round. Leases, connections and files are opened before the clock starts.
 openai-agents, langgraph and google-adk sync every append, which `durability="os"` does not: compare them with the
 durable rows too. pi runs in node, the others in Python. Resuming: openai-agents and google-adk fetch their newest 40
-items without a summary, which they do not have; pi has one and reads the whole file."""
+items without a summary, which they do not have; pi has one and reads the whole file. On PostgreSQL every other
+contestant has a connection for each session; Turnlog has 8, and what waits meanwhile goes into one call. All sessions
+begin empty. Turnlog's messages are made searchable in the first pause or after 5 seconds, which such a burst does not
+last; what that costs is in the figure beside it, and no other contestant has it. Servers, database and clients share
+the cores of one machine: where all cores are busy, a second server can only add what they have left, and the
+processor time of a turn says who has it."""
 
 
 def show(value: float | None, metric: str = "us") -> str:
@@ -29,9 +34,9 @@ def show(value: float | None, metric: str = "us") -> str:
         return "not run"
     if metric == "mb":
         return f"{value:.1f} MB"
-    if metric == "per_s":
+    if metric.endswith("per_s"):
         return f"{value:,.0f} /s"
-    if metric == "percent":
+    if metric.endswith("percent"):
         return f"{value:.1f} %"
     if value < 1_000:
         return f"{value:.0f} µs" if value >= 100 else f"{value:.1f} µs"
@@ -49,17 +54,27 @@ def name_of(key: str) -> str:
 
 
 def against_of(claim: Claim, results: Results) -> str:
-    figures = ([claim.against] if claim.against else []) + [Figure(key, claim.ours.metric) for key in claim.beside]
+    beside = [each if isinstance(each, Figure) else Figure(each, claim.ours.metric) for each in claim.beside]
+    figures = ([claim.against] if claim.against else []) + beside
     shown = [f"{label(figure, claim)} {show(median_of(results, figure), figure.metric)}" for figure in figures]
     return ", ".join(shown)
 
 
+WAYS = {"serial": "one session", "server/full": 'durability="full"'}
+"""The same contestant, at work in another way."""
+
+
 def label(figure: Figure, claim: Claim) -> str:
+    if figure.key == claim.ours.key:
+        return NAMES[figure.metric]
     parts = figure.key.split("/")
     same_side = parts[-1] == claim.ours.key.split("/")[-1]
-    if same_side and parts[0] == "serial":
-        return "one session"
-    return f"at {short(int(parts[1]))}" if same_side and parts[1].isdigit() else name_of(figure.key)
+    if same_side and (way := WAYS.get("/".join(parts[:-1]))):
+        return way
+    if not parts[1].isdigit() or (not same_side and parts[1] == claim.ours.key.split("/")[1]):
+        return name_of(figure.key)
+    size = f"at {short(int(parts[1]))}"
+    return size if same_side else f"{name_of(figure.key)} {size}"
 
 
 def verdict_row(verdict: Verdict, results: Results) -> str:
@@ -84,7 +99,7 @@ def figures_table(results: Results) -> str:
     for key, answers in results.items():
         for metric in [name for name in answers[0] if name not in ("mean_us", "p95_us")]:
             values = rounds_of(results, Figure(key, metric))
-            shown = metric if metric in ("per_s", "mb") else "us"
+            shown = metric if metric.endswith(("per_s", "mb", "percent")) else "us"
             inner = [
                 statistics.median(answer[name] for answer in answers)
                 for name in ("mean_us", "p95_us")
@@ -103,13 +118,13 @@ def versions() -> str:
     return ", ".join(line.replace("==", " ") for line in pins if line and not line.startswith("#"))
 
 
-def conditions(results: Results, minutes: float, load: float) -> str:
+def conditions(results: Results, servers: list[str], minutes: float, load: float) -> str:
     busy = BUSY if load > 0.5 else ""
     pi = f"pi {install.PI_VERSION}" if any(key.endswith("/pi") for key in results) else "pi left out"
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {platform.system()} on {platform.machine()}, {os.cpu_count()} processors, "
         f"Python {sys.version.split()[0]}, {minutes:.0f} minutes, "
-        f"load {load:.1f} before it began{busy}. {versions()}, {pi}."
+        f"load {load:.1f} before it began{busy}. {versions()}, {pi}." + "".join(f" {server}." for server in servers)
     )
 
 
@@ -128,7 +143,16 @@ def misses(verdicts: list[Verdict]) -> str:
     return f"{len(missed)} of {len(judged)} reaches are missed:\n\n" + "\n".join(f"- {work}" for work in missed)
 
 
-def write(results: Results, failures: dict[str, str], scale: Scale, *, whole: bool, minutes: float, load: float) -> str:
+def write(
+    results: Results,
+    failures: dict[str, str],
+    scale: Scale,
+    servers: list[str],
+    *,
+    whole: bool,
+    minutes: float,
+    load: float,
+) -> str:
     verdicts = [judge(claim, results) for claim in claims(scale)]
     if not whole:
         verdicts = [verdict for verdict in verdicts if verdict.claim.ours.key in results | failures]
@@ -139,7 +163,7 @@ def write(results: Results, failures: dict[str, str], scale: Scale, *, whole: bo
     title = "# Turnlog beside its peers" + ("" if whole else " (partial run)")
     page = [
         title,
-        "Written by `make bench`. " + conditions(results, minutes, load),
+        "Written by `make bench`. " + conditions(results, servers, minutes, load),
         summary,
         table(verdicts, results),
         f"![cost of an append against the size of the session and the number of sessions]({drawing})",

@@ -12,13 +12,14 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # The script's own directory would make `limits` or `plan` importable by any package the peers bring along.
 sys.path[0] = str(ROOT)
 
-from benchmarks import install, report  # noqa: E402 - the path has to be set first
+from benchmarks import install, postgres_server, report  # noqa: E402 - the path has to be set first
 from benchmarks.claims import Results  # noqa: E402
 from benchmarks.plan import FULL, QUICK, Fixture, Group, Scale, Task, groups  # noqa: E402
 from benchmarks.workload import make_turns  # noqa: E402
@@ -129,7 +130,8 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run(scale: Scale, only: str | None) -> tuple[Results, dict[str, str]]:
+def run(scale: Scale, only: str | None) -> tuple[Results, dict[str, str], list[str]]:
+    """The figures, what failed, and what has to be known of the servers that were used."""
     skip: set[str] = set()
     install.make_venv()
     if why := install.make_node():
@@ -139,23 +141,28 @@ def run(scale: Scale, only: str | None) -> tuple[Results, dict[str, str]]:
     DATA.mkdir()
     results: Results = {}
     failures: dict[str, str] = {}
+    servers: list[str] = []
     try:
         for group in groups(scale):
-            if only in (None, group.name):
+            if only not in (None, group.name):
+                continue
+            with ExitStack() as stack:
+                if group.database:
+                    servers.append(stack.enter_context(postgres_server.serving(os.environ)))
                 run_group(group, scale.rounds, skip, results, failures)
     finally:
         shutil.rmtree(DATA, ignore_errors=True)
-    return results, failures
+    return results, failures, servers
 
 
 def main() -> None:
     asked = parse_arguments()
     scale = QUICK if asked.quick else FULL
     begin, load = time.perf_counter(), os.getloadavg()[0]
-    results, failures = run(scale, asked.only)
+    results, failures, servers = run(scale, asked.only)
     whole = not asked.quick and asked.only is None
     minutes = (time.perf_counter() - begin) / 60
-    text = report.write(results, failures, scale, whole=whole, minutes=minutes, load=load)
+    text = report.write(results, failures, scale, servers, whole=whole, minutes=minutes, load=load)
     print("\n" + text)
 
 

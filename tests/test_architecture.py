@@ -44,9 +44,10 @@ ALLOWED = {
         *("agents", "calibration", "compactor", "journal", "ladder", "retrying"),
     },
     "queue": {"core", "stores", "errors", "journal", "live", "runner", "tickets"},
+    "stopping": {"stores", "errors", "queue"},
     "library": {
         *("core", "stores", "sessions", "settings", "errors"),
-        *("agents", "compactor", "expiry", "journal", "ladder", "memory", "queue", "runner"),
+        *("agents", "compactor", "expiry", "journal", "ladder", "memory", "queue", "runner", "stopping"),
     },
     "wiring": {
         *("core", "stores", "providers", "tools", "sessions", "settings", "errors"),
@@ -55,17 +56,20 @@ ALLOWED = {
     "convlog": {"core", "stores", "errors", "convlog_files", "convlog_tables", "convlog_postgres"},
     "convlog_files": {"core", "stores", "errors", "convlog"},
     "convlog_tables": {"stores", "convlog"},
-    "convlog_postgres": {"stores", "convlog"},
+    "convlog_postgres": {"stores", "convlog", "convlog_blocks", "errors"},
+    "convlog_blocks": {"stores"},
     "channels": {"core", "channels", "errors"},
     "outbox": {"core", "stores", "channels", "errors"},
     "chat_commands": {"core", "library", "errors"},
+    "visits": {"core", "channels", "chat_commands", "outbox"},
+    "settling": {"core", "errors", "chat_commands", "library", "live", "outbox", "queue", "visits"},
     "switchboard": {
         *("core", "stores", "errors", "channels", "chat_commands", "convlog"),
-        *("library", "live", "outbox", "queue"),
+        *("library", "live", "outbox", "queue", "settling", "visits"),
     },
     "server": {
         *("core", "stores", "sessions", "settings", "errors", "__version__", "switchboard"),
-        *("channels", "convlog", "expiry", "library", "live", "queue", "wiring", "web", "server"),
+        *("channels", "convlog", "expiry", "library", "live", "outbox", "queue", "stopping", "wiring", "web", "server"),
     },
     "cli": {
         *("core", "stores", "providers", "sessions", "settings", "copying", "progress", "errors", "__version__"),

@@ -3,15 +3,21 @@
 Every statement may be repeated and none leaves anything in a database session, as in the store itself.
 """
 
+import asyncio
+import logging
 from typing import Any
 
 import msgspec
 
 from .convlog import Conversation, Filter, Record, milliseconds
+from .convlog_blocks import BLOCK_MESSAGES, hits, make_blocks
+from .errors import StoreError
 from .stores.postgres_ledger import new_token
 from .stores.postgres_pool import Database
 from .stores.postgres_schema import CONVLOG, open_beside
 from .stores.postgres_statements import storable
+
+log = logging.getLogger("turnlog.convlog")
 
 _decode = msgspec.json.Decoder(Record).decode
 
@@ -19,6 +25,9 @@ _decode = msgspec.json.Decoder(Record).decode
 class PostgresShelf:
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._loose = BLOCK_MESSAGES  # as many as make a look worth while: who wrote before may have left some
+        self._gathering: asyncio.Task[None] | None = None
+        self._closing = False
 
     @classmethod
     async def open(cls, store_url: str) -> "PostgresShelf":
@@ -33,6 +42,19 @@ class PostgresShelf:
             (*map(_column, place), storable(record.sender), storable(folded), text, new_token()),
             changes=True,
         )
+        self._loose += 1
+        if self._loose >= BLOCK_MESSAGES and self._gathering is None:
+            self._loose = 0
+            self._gathering = self._db.spawn(self._gather())
+
+    async def _gather(self) -> None:
+        try:
+            while not self._closing and await make_blocks(self._db):
+                pass
+        except StoreError as error:  # tried again later; until then those messages are looked through
+            log.warning("messages not gathered into blocks yet: %s", error)
+        finally:
+            self._gathering = None
 
     async def conversations(self, wanted: Filter) -> list[Conversation]:
         where, values = _conditions(wanted)
@@ -47,19 +69,22 @@ class PostgresShelf:
         ]
 
     async def records(self, agent: str, wanted: Filter, start: int, limit: int) -> tuple[list[Record], int]:
-        where, said = _said(wanted)
-        where = f"agent = %s AND channel_id = %s{where}"
-        values = [_column(agent), _column(wanted.channel_id), *said]
+        place = ["m.agent = %s", "m.channel_id = %s"], [_column(agent), _column(wanted.channel_id)]
+        matching, said = _said(wanted, *place)
+        kept = "MATERIALIZED" if wanted.q else "NOT MATERIALIZED"  # searched once; or counted and paged by the key
         # One statement, so that the page and the total are of the same moment.
         rows = await self._db.all(
-            f"SELECT (SELECT count(*) FROM turnlog.messages m WHERE {where}), p.record_json FROM (SELECT 1) one"
-            f" LEFT JOIN (SELECT m.n, m.record_json FROM turnlog.messages m WHERE {where}"
-            " ORDER BY m.n LIMIT %s OFFSET %s) p ON true ORDER BY p.n",
-            (*values, *values, limit, start),
+            f"WITH found AS {kept} ({matching})"
+            " SELECT (SELECT count(*) FROM found), p.record_json FROM (SELECT 1) one"
+            " LEFT JOIN (SELECT m.n, m.record_json FROM (SELECT * FROM found ORDER BY n LIMIT %s OFFSET %s) f"
+            " JOIN turnlog.messages m ON m.agent = f.agent AND m.channel_id = f.channel_id AND m.n = f.n) p ON true"
+            " ORDER BY p.n",
+            (*said, limit, start),
         )
         return [_decode(line) for _, line in rows if line is not None], rows[0][0]
 
     async def close(self) -> None:
+        self._closing = True
         await self._db.close()
 
 
@@ -73,23 +98,22 @@ def _conditions(wanted: Filter) -> tuple[str, list[Any]]:
         if value is not None:
             parts.append(f"c.{column} = %s")
             values.append(_column(value))
-    same = "m.agent = c.agent AND m.channel_id = c.channel_id"
     for one in (Filter(sender=wanted.sender), Filter(q=wanted.q)):  # not of the same message
-        clause, said = _said(one)
-        if clause:
-            parts.append(f"EXISTS (SELECT FROM turnlog.messages m WHERE {same}{clause})")
+        if one.sender is not None or one.q:
+            matching, said = _said(one, [], [])
+            parts.append(f"(c.agent, c.channel_id) IN (SELECT h.agent, h.channel_id FROM ({matching}) h)")
             values += said
     return " AND ".join(parts), values
 
 
-def _said(wanted: Filter) -> tuple[str, list[Any]]:
-    """On `turnlog.messages m`."""
-    clause, values = "", list[Any]()
+def _said(wanted: Filter, parts: list[str], values: list[Any]) -> tuple[str, list[Any]]:
+    """A statement for the messages (agent, channel_id, n) that match, beside what is asked of them anyway."""
     if wanted.sender is not None:
-        clause, values = f"{clause} AND m.sender = %s", [*values, storable(wanted.sender)]
-    if wanted.q is not None:
-        clause, values = f"{clause} AND strpos(m.folded, %s) > 0", [*values, storable(wanted.q.casefold())]
-    return clause, values
+        parts, values = [*parts, "m.sender = %s"], [*values, storable(wanted.sender)]
+    if keyword := storable((wanted.q or "").casefold()):
+        return hits(keyword, parts, values)
+    where = " AND ".join(["true", *parts])
+    return f"SELECT m.agent, m.channel_id, m.n FROM turnlog.messages m WHERE {where}", values
 
 
 def _column(value: Any) -> Any:

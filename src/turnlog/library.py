@@ -15,7 +15,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import expiry
+from . import expiry, stopping
 from .agents import Agent
 from .compactor import Compactor
 from .core import guard, keys, prompt as prompts
@@ -27,7 +27,7 @@ from .core.history import History
 from .core.keys import Inbound, SessionKey
 from .core.prompt import Prompt
 from .core.session import Session
-from .errors import ContextOverflow, ProviderRefused, TurnlogError, UsageError
+from .errors import Conflict, ContextOverflow, ProviderRefused, TurnlogError, UsageError
 from .journal import Journal
 from .ladder import climb
 from .memory import Memory, as_context, owner_of
@@ -156,6 +156,8 @@ class Turnlog:
     async def _receiving(self, where: Where) -> Session:
         """The session a message goes to; a new one where the old one's time is over."""
         row = await self.session(where)
+        if row.status == "trashed":
+            raise Conflict(f"session {row.id} is in the trash", hint="Restore it first, or begin a new one.")
         if isinstance(where, Session) or (isinstance(where, str) and ":" not in where):
             return row
         return await expiry.renewed(self.sessions, self.store, row, self.settings.session.reset, self._clock)
@@ -276,6 +278,10 @@ class Turnlog:
     def stop(self, session_id: str) -> bool:
         """Stops the turn that runs in this process, keeping what was said; whether there was one."""
         return self.queue.stop(session_id)
+
+    async def stop_anywhere(self, session_id: str) -> bool:
+        """The same, also where another server of the same store runs the turn."""
+        return await stopping.stop_anywhere(self.store, self.queue, session_id)
 
     async def resume(self, *, rerun: bool = False) -> int:
         """After a start: answers what was left waiting, and marks turns that a crash cut short."""

@@ -111,6 +111,10 @@ class Queue:
         line = self._lines.get(session_id)
         return line.turn if line and line.turn and not line.turn.over else None
 
+    def under_way(self) -> list[Live]:
+        """All turns that run in this process."""
+        return [line.turn for line in self._lines.values() if line.turn and not line.turn.over]
+
     def is_busy(self, session_id: str) -> bool:
         """Whether somebody in this process works on the session, or is about to."""
         line = self._lines.get(session_id)

@@ -4,37 +4,35 @@ The storm is short by default; CLUSTER_TURNS=2000 CLUSTER_SESSIONS=200 CLUSTER_S
 """
 
 import asyncio
-import json
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
 import httpx
 import pytest
-from httpx_sse import aconnect_sse, connect_sse
+from httpx_sse import connect_sse
 
 from turnlog import open_store
-from turnlog.core.entries import Assistant, Failed, Received, ToolResult, User, text_of, tool_uses
-from turnlog.core.query import Query
-from turnlog.testing import InvalidMessages, check_messages
+from turnlog.core.entries import Assistant, Failed, text_of
 
 from ..stores import postgres
 from .running import CHAT, SESSIONS, Running, kinds, rejoin, talk, text_of as text_in, wait_until
+from .storm import LEASE_S, Talker, blow, check_logs, check_requests, leases, see_takeovers
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.py"
 TURNS = int(os.environ.get("CLUSTER_TURNS", "60"))
 SESSIONS_COUNT = int(os.environ.get("CLUSTER_SESSIONS", "12"))
 SERVERS = int(os.environ.get("CLUSTER_SERVERS", "3"))
-LEASE_S = 2
+TAKEOVER_S = 10
+"""From the moment a holder falls silent: as long as its lease lasts, and what looking for it takes."""
 ENV = {
     "TURNLOG_STORE_DURABILITY": "full",
     "TURNLOG_QUEUE_MODE": "followup",
@@ -84,10 +82,6 @@ def entries_of(url, session_id):
             return await store.read(session_id)
 
     return asyncio.run(read())
-
-
-def leases(server, name):
-    return server.sql('SELECT extract(epoch FROM expires_at)::float8 FROM "turnlog".leases', name)
 
 
 def at(entry):
@@ -163,6 +157,23 @@ def test_a_message_to_another_server_waits_durably_and_is_answered_there(tmp_pat
         assert kinds(frames)[-1] == "done"
         said = [text_of(e.content) for e in entries_of(url, sid) if isinstance(e, Assistant)]
         assert len(said) == 2
+
+
+def test_a_turn_is_stopped_through_a_server_that_does_not_run_it(tmp_path):
+    url = postgres.url_of(tmp_path, lease_s=LEASE_S)
+    with cluster(tmp_path, [url, url]) as (one, two), one.client() as client, two.client() as other:
+        one.write({"deltas": ["it ", "goes ", "on"], "delay_ms": 1_500}, {"text": "the second"})
+        with connect_sse(client, "POST", CHAT, json={"message": "go"}) as source:
+            told = source.iter_sse()
+            frames = [next(told).json()]
+            sid = source.response.headers["turnlog-session"]
+            assert other.post(f"{CHAT}/stop", json={"sessionId": sid}).json() == {"stopped": True}
+            frames += [event.json() for event in told]
+        assert frames[-1]["type"] == "stopped"
+        [kept] = [entry for entry in entries_of(url, sid) if isinstance(entry, Assistant)]
+        assert kept.stop == "interrupted"
+        assert other.post(f"{CHAT}/stop", json={"sessionId": sid}).json() == {"stopped": False}
+        assert kinds(talk(client, "again", sessionId=sid))[-1] == "done", "the wish is not for a later turn"
 
 
 def begin_unheard(client, message="go"):
@@ -250,100 +261,6 @@ def test_the_example_shares_sign_in_and_sessions_between_its_two_servers(tmp_pat
     assert "Warning" not in out.read_text()
 
 
-class Talker:
-    """One who sends messages to one session through any server, and does not give up before it knows how each ended."""
-
-    def __init__(self, servers, session_id, number, ended):
-        self.servers = servers
-        self.session_id = session_id
-        self.number = number
-        self.ended = ended
-
-    async def talk(self, quota, storm):
-        async with httpx.AsyncClient(timeout=httpx.Timeout(60, connect=5), trust_env=False) as client:
-            sent = 0
-            while sent < quota or not storm.done():
-                sent += 1
-                async with asyncio.timeout(180):
-                    words = f"message {self.number}.{sent} of {self.session_id};"
-                    self.ended[words] = await self._send(client, words)
-
-    async def _send(self, client, words):
-        key, last = uuid.uuid4().hex, None
-        while True:
-            server = random.choice(self.servers)
-            try:
-                last, end = await self._attempt(client, server, words, key, last)
-            except (httpx.HTTPError, AssertionError):
-                end = None
-            if end in ("done", "interrupted"):
-                return end
-            if end is not None:
-                self.ended.setdefault("odd", Counter())[end] += 1
-                last = None  # asks again for what became of it
-            await asyncio.sleep(0.2)
-
-    async def _attempt(self, client, server, words, key, last):
-        headers = {"Authorization": f"Bearer {server.token}"}
-        if last:
-            url, params = f"{server.base}{CHAT}/stream", {"sessionId": self.session_id}
-            opened = aconnect_sse(client, "GET", url, params=params, headers={**headers, "Last-Event-ID": last})
-        else:
-            body = {"message": words, "sessionId": self.session_id}
-            opened = aconnect_sse(
-                client, "POST", f"{server.base}{CHAT}", json=body, headers={**headers, "Idempotency-Key": key}
-            )
-        async with opened as source:
-            if source.response.status_code != 200:
-                await source.response.aread()
-                assert source.response.status_code in (409, 429, 503), source.response.text
-                return last, None
-            try:
-                async for event in source.aiter_sse():
-                    if not event.data:
-                        continue  # a comment, which keeps the connection open
-                    last, told = event.id or last, event.json()
-                    match told["type"]:
-                        case "done":
-                            return last, "done"
-                        case "idle":
-                            return None, None
-                        case "stopped":
-                            return None, "stopped"
-                        case "error":
-                            return last, told["code"]
-            except httpx.HTTPError:
-                pass
-        return last, None
-
-
-async def blow(servers, database, proxy):
-    """The storm: everything that may happen to servers, their database and the wire between, one after another."""
-    for victim in (servers[1], servers[-1]):
-        await asyncio.sleep(1)
-        victim.kill()
-        await asyncio.sleep(1)
-        await asyncio.to_thread(victim.start)
-    servers[-1].process.send_signal(signal.SIGSTOP)
-    await asyncio.sleep(LEASE_S + 3)
-    servers[-1].process.send_signal(signal.SIGCONT)
-    for _ in range(3):
-        proxy.cut()
-        proxy.cut_answers_after = 5
-        await asyncio.sleep(0.7)
-    proxy.delay_s = 0.3
-    await asyncio.sleep(2)
-    proxy.delay_s = 0.0
-    proxy.silent = True  # everything is swallowed: for its database this server is gone
-    await asyncio.sleep(LEASE_S + 2)
-    proxy.cut()
-    proxy.silent = False
-    await asyncio.to_thread(database.stop)
-    await asyncio.sleep(0.5)
-    await asyncio.to_thread(database.start)
-    await asyncio.sleep(2)
-
-
 def test_in_a_storm_every_acknowledged_message_is_there_once_and_is_answered(tmp_path, own_database):
     name = own_database.database(tmp_path)
     url = own_database.url(name, tcp=True, lease_s=LEASE_S)
@@ -351,7 +268,7 @@ def test_in_a_storm_every_acknowledged_message_is_there_once_and_is_answered(tmp
         {"text": "looking", "tool_calls": [LOOK]} if n % 9 == 4 else {"deltas": ["so ", "it ", "is"], "delay_ms": 150}
         for n in range(4 * TURNS)
     ]
-    ended = {}
+    ended, asked = {}, Counter()
 
     async def go():
         async with postgres.Proxy(own_database.port) as proxy:
@@ -365,73 +282,28 @@ def test_in_a_storm_every_acknowledged_message_is_there_once_and_is_answered(tmp
     async def drive(servers, proxy):
         sids = await asyncio.to_thread(new_sessions, servers[-1])
         storm = asyncio.create_task(blow(servers, own_database, proxy))
+        lateness = asyncio.create_task(see_takeovers(own_database, name, storm))
         talkers = [Talker(servers, sid, number, ended) for sid in sids for number in (1, 2)]
         quota = -(-TURNS // len(talkers))
         async with asyncio.TaskGroup() as group:
             for talker in talkers:
                 group.create_task(talker.talk(quota, storm))
         await storm
+        print(f"slowest message {max(talker.slowest for talker in talkers):.1f} s, ", end="")
+        print(f"longest without a holder {await lateness:.1f} s")
+        assert LEASE_S + await lateness <= TAKEOVER_S
         for server in servers:
-            check_requests(server)
+            check_requests(server, asked)
 
     asyncio.run(go())
     odd = ended.pop("odd", Counter())
     print(len(ended), Counter(ended.values()), odd)
     assert len(ended) >= TURNS
-    asyncio.run(check_logs(url, ended))
+    asyncio.run(check_logs(url, SESSIONS_COUNT, ended, asked))
     assert set(odd) <= {"store", "busy", "conflict"}, odd
 
 
 def new_sessions(server):
-    with server.client() as client:
-        return [talk(client, "hello")[-1][1]["sessionId"] for _ in range(SESSIONS_COUNT)]
-
-
-def check_requests(server):
-    for line in server.requests.read_text().splitlines():
-        try:
-            request = json.loads(line)
-        except ValueError:
-            continue  # cut by kill -9
-        try:
-            if request["kind"] == "turn":
-                check_messages(request["messages"])
-        except InvalidMessages as error:
-            raise AssertionError(line) from error
-
-
-async def check_logs(url, ended):
-    found = Counter()
-    async with open_store(url) as store:
-        rows = (await store.find(Query(limit=200))).items
-        for row in rows:
-            entries = await store.read(row.id)
-            assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
-            assert row.last_seq == len(entries)
-            assert not row.received
-            check_turns(entries)
-            for entry in entries:
-                if isinstance(entry, Received) or (isinstance(entry, User) and not entry.from_):
-                    found[text_of(entry.content)] += 1
-        assert await store.abandoned() == []
-    assert {words: found[words] for words in ended} == dict.fromkeys(ended, 1)
-
-
-def check_turns(entries):
-    """One after another: none begins before the one before has ended, and nobody writes who has no turn."""
-    state = "over"
-    for entry in entries:
-        before = "\n".join(map(repr, entries[max(0, entry.seq - 12) : entry.seq]))
-        match entry:
-            case User():
-                assert state != "running", before
-                state = "running"
-            case Assistant() | ToolResult():
-                assert state != "over", before  # one that was cut is begun once more, without a mark of its own
-                state = "over" if isinstance(entry, Assistant) and not tool_uses(entry) else "running"
-            case Failed():
-                assert state == "running", before
-                state = "cut" if entry.code == "interrupted" else "over"
-            case _:
-                pass
-    assert state != "running"
+    with server.client() as client, ThreadPoolExecutor(16) as several:
+        ends = several.map(lambda _: talk(client, "hello")[-1][1], range(SESSIONS_COUNT))
+        return [end["sessionId"] for end in ends]

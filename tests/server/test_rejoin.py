@@ -8,10 +8,15 @@ import time
 import pytest
 from httpx_sse import connect_sse
 
+from turnlog import open_store
 from turnlog.core.events import Done, TextDelta, ThinkingDelta
 from turnlog.errors import UsageError
 from turnlog.live import Live
+from turnlog.queue import Queue
 from turnlog.server import sse
+from turnlog.server.rejoining import Rejoining
+from turnlog.server.turns import Turns
+from turnlog.testing import answered, opened, said
 
 from .running import CHAT, SESSIONS, kinds, rejoin, running, talk, text_of, turnlog, wait_until
 
@@ -263,3 +268,35 @@ def test_only_an_event_id_is_an_event_id(bad):
     with pytest.raises(UsageError):
         sse.parse_place(bad)
     assert sse.parse_place("12-7") == sse.Place(12, 7)
+
+
+class Between:
+    """A store whose log goes on right after the first look at it."""
+
+    def __init__(self, store, meanwhile):
+        self._store = store
+        self._meanwhile = [meanwhile]
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def read(self, *args, **options):
+        found = await self._store.read(*args, **options)
+        while self._meanwhile:
+            await self._meanwhile.pop()()
+        return found
+
+
+def test_a_turn_that_ends_between_two_looks_at_its_log_is_told_as_done():
+    async def go():
+        async with open_store("memory:") as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1") as lease:
+                [asked] = await store.append("s1", [said("hello")], lease=lease)
+                looked = Between(store, lambda: store.append("s1", [answered("an answer")], lease=lease))
+                queue = Queue(looked, None)
+                told = [chunk async for chunk in Rejoining(looked, queue, Turns(queue)).of_turn("s1", asked.seq)]
+        assert b"an answer" in b"".join(told)
+        assert b'"type":"done"' in told[-1]
+
+    asyncio.run(go())

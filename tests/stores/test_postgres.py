@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import psycopg
 import pytest
 
 import turnlog
-from turnlog import open_store
+from turnlog import Busy, open_store
 from turnlog.core import history
 from turnlog.stores import postgres_writer
 from turnlog.stores.postgres_pool import Database
@@ -174,6 +175,32 @@ def test_a_lease_lasts_as_long_as_its_holder_lives(tmp_path):
 async def enter(store, wait_s=None):
     async with store.lease("s1", wait_s=wait_s):
         pass
+
+
+def test_who_waits_for_a_lease_asks_for_it_once_and_then_only_looks(tmp_path):
+    url = postgres.url_of(tmp_path, listen="off")
+    names = [f"s{n}" for n in range(30)]
+
+    async def main():
+        await create(url, *names)
+        async with open_store(url) as holder, open_store(url) as other, AsyncExitStack() as held:
+            for name in names:
+                await held.enter_async_context(holder.lease(name))
+            [before] = epochs()
+            begin = time.monotonic()
+            waits = [raises(Busy, other.lease(name, wait_s=2).__aenter__()) for name in names]
+            await asyncio.gather(*waits)
+            assert time.monotonic() - begin >= 2
+            assert epochs() == [before + len(names)], "each asked for it once; then they only looked"
+            await held.aclose()
+            async with other.lease(names[0], wait_s=1):
+                pass
+
+    def epochs():
+        here = postgres.server()
+        return [row[0] for row in here.sql('SELECT last_value FROM "turnlog".lease_epochs', here.database(tmp_path))]
+
+    asyncio.run(main())
 
 
 def test_a_waiter_who_gives_up_leaves_no_lease_behind(tmp_path):

@@ -1,11 +1,14 @@
 """Convlog and memory beside a PostgreSQL store: schemas of their own, behind a pooler, over connections that break."""
 
 import asyncio
+import random
 
 import pytest
+from msgspec import structs
 
 from turnlog import UsageError, open_store
-from turnlog.convlog import Record, open_convlog
+from turnlog.convlog import Filter, Record, open_convlog
+from turnlog.convlog_blocks import BLOCK_MESSAGES, make_blocks
 from turnlog.errors import StoreUnavailable
 from turnlog.memory import open_memory
 from turnlog.testing import opened, raises
@@ -122,5 +125,53 @@ def test_a_lease_that_ran_out_is_told_as_abandoned_until_somebody_takes_it(tmp_p
             async with open_store(postgres.url_of(tmp_path)) as other, other.lease("s1"):
                 assert await store.abandoned() == []
             assert await store.abandoned() == []
+
+    asyncio.run(main())
+
+
+def test_any_piece_of_what_was_said_is_found_whether_in_a_block_or_not(tmp_path):
+    """Against the rule itself, over texts and keywords of every kind, in conversations of several lengths."""
+    chance = random.Random(5)
+    kinds = ("the Quokka's", "C:\\temp", "it's", "缓存", "并发缓", "ß", "😀", "x", "  ", "a'b\\c", "naïve\n", "50%")
+    lengths = {"long": 3 * BLOCK_MESSAGES + 7, "exact": BLOCK_MESSAGES, "short": 5}
+
+    async def main():
+        async with open_convlog(postgres.url_of(tmp_path)) as log:
+            said = {name: [] for name in lengths}
+            for name, length in lengths.items():
+                for n in range(length):
+                    text = "".join(chance.choices(kinds, k=chance.randint(1, 6))) + (f" only{n}" if n % 50 == 3 else "")
+                    said[name].append(text)
+                    await log.write("main", name, structs.replace(record(text), channel_id=name))
+            while await make_blocks(log._shelf._db):
+                pass
+            assert postgres.server().sql(
+                'SELECT channel_id, count(*), max(last_n) FROM "turnlog_convlog".blocks GROUP BY 1 ORDER BY 1',
+                postgres.server().database(tmp_path),
+            ) == [("exact", 1, BLOCK_MESSAGES), ("long", 3, 3 * BLOCK_MESSAGES)]
+            keywords = [
+                *kinds,
+                "q",
+                "KK",
+                "缓",
+                "存并",
+                "only53",
+                "nly3",
+                "ann",
+                "nothing like it",
+                "\x00",
+                "'",
+                "\\",
+                "%",
+            ]
+            keywords += ["".join(chance.choices(kinds, k=2))[1:] for _ in range(40)]
+            for q in keywords:
+                wanted = q.casefold().replace("\x00", "")
+                for name, texts in said.items():
+                    right = [text for text in texts if wanted in f"{text}\nann\n{name}".casefold()]
+                    page = await log.messages("main", name, Filter(q=q), limit=3)
+                    assert (page.total, [item.content for item in page.items]) == (len(right), right[:3]), (q, name)
+                    found = {row.channel_id for row in (await log.list(Filter(q=q))).items}
+                    assert (name in found) == bool(right), (q, name)
 
     asyncio.run(main())

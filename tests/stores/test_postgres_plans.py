@@ -11,6 +11,8 @@ import pytest
 
 import turnlog
 from turnlog import Query
+from turnlog.convlog import Filter, open_convlog
+from turnlog.core.query import UNTRASHED
 from turnlog.stores.postgres_pool import Database
 from turnlog.testing import answered, entry, opened, said
 
@@ -91,7 +93,9 @@ async def everything(store):
     for fields in QUERIES:
         page = await store.find(Query(**fields))
         assert page.items, fields
-    await store.find(Query(limit=200, cursor=(await store.find(Query(limit=5))).next))
+    for sort in ("newest", "messages", "tokens"):
+        first = await store.find(Query(sort=sort, limit=5))
+        await store.find(Query(sort=sort, limit=200, cursor=first.next))
     assert len(await store.search("word500")) == 9
     assert len(await store.search("common")) == 50
     assert await store.search("word50*", scope=Query(limit=5))
@@ -119,6 +123,13 @@ QUERIES = [
     {"prefix": "label12"},
     {"q": "title 123"},
     {"q": "12"},
+    {"status": UNTRASHED},
+    {"status": UNTRASHED, "agent": "a7"},
+    {"status": UNTRASHED, "channel": "c7"},
+    {"sort": "messages"},
+    {"sort": "tokens", "status": UNTRASHED},
+    {"sort": "tokens", "agent": "a7"},
+    {"sort": "messages", "q": "title 123"},
 ]
 
 
@@ -163,3 +174,60 @@ def test_the_plans_use_the_indexes_meant_for_them(filled, monkeypatch):
             assert "session_search_words" in plan
         if "w.grams @@" in sql:
             assert "session_words_grams" in plan
+
+
+CHATS = [
+    """
+    INSERT INTO turnlog_convlog.conversations
+    SELECT 'a' || c % 5, 'chat' || c, 'web', {each}, 1, c, {each} FROM generate_series(1, 100) c
+    """,
+    """
+    INSERT INTO turnlog_convlog.messages
+    SELECT 'a' || c % 5, 'chat' || c, n, 'ann', format('common words, word%s of chat%s', n, c), 1,
+        format('{"ts":"2026-01-01T00:00:00.000Z","role":"user","content":"word%s of chat%s","channelId":"chat%s",'
+               '"channelType":"web","sender":"ann"}', n, c, c)
+    FROM generate_series(1, 100) c, generate_series(1, {each}) n
+    """,
+    """
+    INSERT INTO turnlog_convlog.blocks
+    SELECT agent, channel_id, min(n), max(n), array_to_tsvector(array_agg(DISTINCT substr(folded, at, 3)))
+    FROM turnlog_convlog.messages, LATERAL generate_series(1, length(folded)) at
+    GROUP BY agent, channel_id, (n - 1) / 64
+    """,
+]
+
+
+def test_a_keyword_is_looked_for_in_the_blocks_that_may_have_it(tmp_path, monkeypatch):
+    here = postgres.server()
+    name = here.database(tmp_path)
+    each = ENTRIES // 100
+    said_to_it = []
+    plain = Database.all
+
+    async def listen(self, sql, values=(), **options):
+        said_to_it.append((sql.replace("turnlog.", "turnlog_convlog."), values))
+        return await plain(self, sql, values, **options)
+
+    async def run():
+        async with open_convlog(here.url(name)) as log:
+            page = await log.messages("a3", "chat3", Filter(q="ord1234 of"))
+            assert [item.content for item in page.items] == ["word1234 of chat3"]
+            assert [row.channel_id for row in (await log.list(Filter(q="word77 of chat42"))).items] == ["chat42"]
+            assert (await log.messages("a3", "chat3", limit=10)).total == each
+
+    async def create():
+        async with open_convlog(here.url(name)):
+            pass
+
+    asyncio.run(create())
+    for statement in CHATS:
+        here.sql(statement.replace("{each}", str(each)), name)
+    here.sql("VACUUM ANALYZE", name)
+    monkeypatch.setattr(Database, "all", listen)
+    asyncio.run(run())
+    for sql, values in said_to_it:
+        plan = "\n".join(line for (line,) in here.sql("EXPLAIN " + sql, name, values))
+        for table in ("messages", "blocks"):
+            assert f"Seq Scan on {table}" not in plan, f"{sql}\n{values}\n{plan}"
+        if "pieces" in sql:
+            assert ("blocks_pkey" if "found" in sql else "blocks_pieces") in plan, f"{sql}\n{values}\n{plan}"

@@ -1,8 +1,9 @@
-"""Takes over the turns of servers that fell silent: killed, stopped, or cut off from the database."""
+"""What servers of one store owe one another: turns of those that fell silent are taken over, and stopped when asked."""
 
 import asyncio
 
 from ..errors import TurnlogError
+from ..stopping import heed
 from .service import Service
 
 EVERY_S = 1.0
@@ -15,5 +16,6 @@ async def keep_adopting(service: Service, every_s: float = EVERY_S) -> None:
         await asyncio.sleep(every_s)
         try:
             await service.turnlog.queue.adopt()
+            await heed(service.turnlog.store, service.turnlog.queue)
         except TurnlogError as error:
             service.log.warning("adopting", error=str(error))

@@ -24,7 +24,6 @@ from .bodies import AgentId, ChatBody, StatusView, StopBody, StopView, content_o
 from .idempotency import Claim
 from .limits import check_text
 from .problems import Refusal
-from .rejoining import LOOK_S
 from .service import Asked, Service, service_of, token_of, who_asks
 from .sse import EventStream
 
@@ -92,7 +91,7 @@ class Chat(Controller):
         row = await service.row(who, agent, data.session_id, write=True)
 
         async def act() -> StopView:
-            return StopView(service.turnlog.stop(row.id))
+            return StopView(await service.turnlog.stop_anywhere(row.id))
 
         return await idempotency.once(service.turnlog.store.ledger, request, StopView, act)
 
@@ -118,10 +117,13 @@ async def _session(service: Service, who: Principal, agent: str, data: ChatBody,
     place = keys.parse(data.key, agent=agent) if data.key else None
     if place is not None and place.agent != agent:
         raise NotFound("the key belongs to another agent", hint="Use the agent's own path.")
+    home = place or home_key(who, agent)
+    if claim is not None and (there := await _taken_by(service, home, claim)):
+        # The first request's, wherever the key leads by now. If it was deleted, asking again does not bring it back.
+        return await gate.writable(there)
     wanted = data.session_id or (claim.session_id if claim and place is None else None)
     if wanted is None and place is not None:
         return await gate.open(place)
-    home = place or home_key(who, agent)
     if wanted is None:
         return await _new(service, who, home, None)
     try:
@@ -133,6 +135,13 @@ async def _session(service: Service, who: Principal, agent: str, data: ChatBody,
     if place is not None and row.key != keys.format(place):
         raise Conflict("the session is at another key", hint="Leave out the key, or the sessionId.")
     return row
+
+
+async def _taken_by(service: Service, place: SessionKey, claim: Claim) -> str | None:
+    """The session that has taken the message in, if it came before."""
+    scope = f"{place.channel}|{place.account or ''}"
+    fact = await service.turnlog.store.ledger.get(DELIVERED, f"{scope}|{claim.delivery}")
+    return fact["session"] if fact else None
 
 
 async def _new(service: Service, who: Principal, place: SessionKey, session_id: str | None) -> Session:
@@ -178,7 +187,7 @@ async def _told_before(service: Service, row: Session, ticket: Ticket) -> AsyncG
         waits += 1
         if waits == 1:
             yield sse.frame(Queued(position=1))
-        await asyncio.sleep(LOOK_S)
+        await service.rejoining.news(row.id, later[-1].seq)
     async with aclosing(service.rejoining.of_turn(row.id, taken or seq)) as told:
         async for chunk in told:
             yield chunk

@@ -6,7 +6,8 @@ first gets one `snapshot` for each stored message of the turn: the first of them
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from typing import cast
 
 from ..core.entries import Assistant, Entry, Failed, Received, ToolResult, User, text_of, tool_uses
 from ..core.events import Done, ErrorEvent, Event, Snapshot, Stopped
@@ -19,8 +20,8 @@ from . import sse
 from .sse import Place
 from .turns import Turns
 
-LOOK_S = 0.1
-"""Between two looks at a log that another process writes."""
+LOOK_S = 0.5
+"""Between two looks at what is not written: leases, and turns of this process. What is written is seen sooner."""
 INTERRUPTED = ErrorEvent(error="the turn was cut short", code="interrupted", hint="Send the message again.")
 GONE = ErrorEvent(error="the session was deleted", code="deleted", hint="Begin a new one.")
 
@@ -94,7 +95,7 @@ class Rejoining:
             if not row.under_way and not row.received:
                 yield sse.frame({"type": "idle"})
                 return
-            await asyncio.sleep(LOOK_S)  # it is about to begin
+            await self.news(session_id, row.last_seq)  # it is about to begin
         async with aclosing(told):
             async for chunk in told:
                 yield chunk
@@ -130,7 +131,7 @@ class Rejoining:
             if last := await self._end(session_id, entries, end):
                 yield sse.frame(last, at=f"{turn}-{sse.ENDED}")
                 return
-            await asyncio.sleep(LOOK_S)
+            await self.news(session_id, end)
 
     async def _anew(self, live: Live) -> AsyncGenerator[bytes]:
         """The whole turn, for one who holds something else of it."""
@@ -161,7 +162,8 @@ class Rejoining:
             case None:
                 return INTERRUPTED
             case _:
-                return None if await self._is_last(session_id, turn) else INTERRUPTED
+                # From the same look: by the next one, the turn may be over and its answer stored.
+                return None if end == turn[-1].seq else INTERRUPTED
 
     async def _is_begun_again(self, session_id: str, end: int) -> bool:
         """Who marks a turn as cut has the lease, and keeps it while the turn runs once more, on whatever server."""
@@ -173,9 +175,13 @@ class Rejoining:
         except Busy:
             return True
 
-    async def _is_last(self, session_id: str, turn: Sequence[Entry]) -> bool:
-        row = await self._store.describe(session_id)
-        return row.under_way or row.last_seq <= turn[-1].seq
+    async def news(self, session_id: str, after: int) -> None:
+        """Returns when something was written after that seq, or after a while."""
+        watching = cast("AsyncGenerator[Entry]", self._store.watch(session_id, after=after))
+        async with aclosing(watching):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await anext(watching, None)
 
 
 def _only_turn(entries: Sequence[Entry]) -> list[Entry]:

@@ -7,6 +7,7 @@ database session, so a pooler in transaction mode may stand in between.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
@@ -30,6 +31,9 @@ log = logging.getLogger("turnlog.stores.postgres")
 POLL_S = 0.5
 """How often a watcher looks by itself, in case a notification was lost or a pooler delivers none."""
 INDEX_AFTER_S = 0.5
+"""Without an append: making messages searchable costs more than storing them, and a search does it if need be."""
+INDEX_LATEST_S = 5.0
+"""Where appends do not pause: from then on both are done, or there would be ever more to do for a search."""
 READ_PAGE = 1_000
 DELETE_S = 300.0
 """A session of millions of entries takes its time."""
@@ -51,6 +55,7 @@ class PostgresStore:
             written=self._written,
         )
         self._indexing: asyncio.TimerHandle | None = None
+        self._written_at = 0.0
         self.ledger = PostgresLedger(self._db, clock, durable=durable)
 
     @classmethod
@@ -74,7 +79,8 @@ class PostgresStore:
 
     def _written(self, session_id: str) -> None:
         self._bell.ring(session_id)
-        self._index_later()
+        self._written_at = time.monotonic()
+        self._index_later(self._written_at + INDEX_LATEST_S)
 
     async def read(
         self, session_id: str, *, after: int = 0, before: int | None = None, limit: int | None = None
@@ -102,11 +108,19 @@ class PostgresStore:
         await indexing.catch_up(self._db)
         return await statements.search_in(self._db, terms, scope)
 
-    def _index_later(self) -> None:
+    def _index_later(self, latest: float) -> None:
         if self._indexing is None:
-            self._indexing = asyncio.get_running_loop().call_later(INDEX_AFTER_S, self._index_now)
+            self._indexing = asyncio.get_running_loop().call_later(INDEX_AFTER_S, self._index_in_time, latest)
 
-    def _index_now(self) -> None:
+    def _index_in_time(self, latest: float) -> None:
+        now = time.monotonic()
+        if now < latest and now < self._written_at + INDEX_AFTER_S:
+            self._indexing = None
+            self._index_later(latest)
+        else:
+            self._index_now(now)
+
+    def _index_now(self, since: float) -> None:
         async def some() -> None:
             more = False
             try:
@@ -115,7 +129,7 @@ class PostgresStore:
                 log.warning("messages not made searchable yet: %s", error)
             self._indexing = None
             if more:
-                self._index_later()
+                self._index_later(since)
 
         self._db.spawn(some())
 

@@ -16,8 +16,10 @@ from .postgres_pool import Database
 from .postgres_statements import columns, entries_of, lexemes_of
 
 SESSIONS_AT_ONCE = 50
-ENTRIES_AT_ONCE = 200
+ENTRIES_AT_ONCE = 50
 """Of one session in one go."""
+ENTRIES_A_CALL = 50
+"""Of one call or a little more: while it lasts, nothing is appended to its sessions, and nothing else is done here."""
 BEHIND_MAX = 1 << 31
 
 _BEHIND = """
@@ -31,6 +33,23 @@ LEFT JOIN LATERAL (
 ) m ON true
 WHERE s.session_id = ANY(%s) AND s.searched_to < s.last_seq ORDER BY s.session_id, m.seq
 """
+
+
+class Behind:
+    """A session with messages that are not searchable yet."""
+
+    def __init__(self, name: str, no: int, done: int, last: int) -> None:
+        self.name = name
+        self.no = no
+        self.done = done
+        self.last = last
+        self.lines: list[tuple[int, str]] = []
+
+    def told(self) -> dict[str, Any]:
+        """As turnlog.searchable_1 takes it."""
+        words = [(seq, found) for seq, line in self.lines if (found := _words(line)) != []]
+        reached = self.lines[-1][0] if self.lines else self.last
+        return {"id": self.name, "no": self.no, "done": self.done, "reached": reached, "words": words}
 
 
 async def index_some(db: Database) -> bool:
@@ -53,17 +72,26 @@ async def catch_up(db: Database) -> None:
 
 async def _advance(db: Database, names: list[str]) -> dict[str, int]:
     """Where each of those that are behind was before. Not where it is now: another server may have been faster."""
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[str, Behind] = {}
     for name, no, done, last, seq, line in await db.all(_NEXT, (ENTRIES_AT_ONCE, names)):
-        group = groups.setdefault(name, {"id": name, "no": no, "done": done, "words": []})
+        group = groups.setdefault(name, Behind(name, no, done, last))
         # Without entries where there should be some: damage, which reading reports. Searching goes on after it.
-        group["reached"] = last if seq is None else seq
-        if line is not None and (words := _words(line)) != []:
-            group["words"].append((seq, words))
-    if groups:
-        told = msgspec.json.encode(list(groups.values())).decode()
+        if line is not None:
+            group.lines.append((seq, line))
+    few: list[Behind] = []
+    for group in groups.values():
+        few.append(group)
+        if sum(len(each.lines) for each in few) >= ENTRIES_A_CALL:
+            await _make_searchable(db, few)
+            few = []
+    await _make_searchable(db, few)
+    return {name: group.done for name, group in groups.items()}
+
+
+async def _make_searchable(db: Database, few: list[Behind]) -> None:
+    if few:
+        told = msgspec.json.encode([group.told() for group in few]).decode()
         await db.all("SELECT turnlog.searchable_1(%s::jsonb)", (told,))
-    return {name: group["done"] for name, group in groups.items()}
 
 
 def _words(line: str) -> list[str] | None:

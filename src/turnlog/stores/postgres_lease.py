@@ -20,6 +20,8 @@ from .postgres_pool import Database
 
 BEATS = 4
 """In the time a lease lasts: three may get lost."""
+GATHER_S = 0.01
+"""Looks of so long are made together."""
 POLL_FIRST_S = 0.02
 POLL_MAX_S = 0.5
 ABANDONED_MAX = 100
@@ -46,6 +48,8 @@ class PostgresLeases:
         self._held: dict[int, PostgresLease] = {}
         self._queues: dict[str, asyncio.Lock] = {}
         self._heart: asyncio.Task[None] | None = None
+        self._wanted: set[str] = set()
+        self._look: asyncio.Task[set[str]] | None = None
 
     @asynccontextmanager
     async def take(self, session_id: str, wait_s: float | None) -> AsyncGenerator[PostgresLease]:
@@ -77,17 +81,42 @@ class PostgresLeases:
             raise _busy(session_id, mine) from None
 
     async def _acquire(self, session_id: str, deadline: float | None) -> PostgresLease:
-        pause, token, myself = POLL_FIRST_S, new_token(), me()
+        token, myself = new_token(), me()
         epoch, holder = await self._ask(session_id, token, myself)
         while epoch is None:
-            left = POLL_MAX_S if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                raise _busy(session_id, holder or "another process")
-            with self._bell.heard(session_id) as event:
-                await _pause(event, min(pause, left))
-            pause = min(pause * 2, POLL_MAX_S)
+            await self._wait_there(session_id, deadline, holder or "another process")
             epoch, holder = await self._ask(session_id, token, myself)
         return self._hold(PostgresLease(session_id, epoch, token, myself))
+
+    async def _wait_there(self, session_id: str, deadline: float | None, holder: str) -> None:
+        """Until it seems to be free. Only looks: asking for it writes, and so many may wait."""
+        pause = POLL_FIRST_S
+        with self._bell.heard(session_id) as event:
+            while True:
+                left = POLL_MAX_S if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    raise _busy(session_id, holder)
+                await _pause(event, min(pause, left))
+                event.clear()
+                if await self._is_free(session_id):
+                    return
+                pause = min(pause * 2, POLL_MAX_S)
+
+    async def _is_free(self, session_id: str) -> bool:
+        """Asked together with all who ask at about the same time: each append wakes whoever waits for the turn."""
+        self._wanted.add(session_id)
+        if self._look is None:
+            self._look = self._db.spawn(self._look_soon())
+        return session_id not in await asyncio.shield(self._look)
+
+    async def _look_soon(self) -> set[str]:
+        await asyncio.sleep(GATHER_S)
+        names, self._wanted, self._look = sorted(self._wanted), set(), None
+        taken = await self._db.all(
+            "SELECT session_id FROM turnlog.leases WHERE session_id = ANY(%s) AND expires_at > clock_timestamp()",
+            (names,),
+        )
+        return {name for (name,) in taken}
 
     async def _ask(self, session_id: str, token: int, myself: str) -> tuple[int | None, str | None]:
         asking = self._db.spawn(
@@ -134,8 +163,10 @@ class PostgresLeases:
 
     async def _release(self, session_id: str, token: int) -> None:
         with suppress(StoreError):
+            # Not flushed: if the database crashes now, the lease comes back and expires.
             await self._db.all(
-                "DELETE FROM turnlog.leases WHERE session_id = %s AND token = %s",
+                "WITH unflushed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))"
+                " DELETE FROM turnlog.leases l USING unflushed WHERE l.session_id = %s AND l.token = %s",
                 (session_id, token),
                 patience_s=RELEASE_PATIENCE_S,
             )
