@@ -69,6 +69,7 @@ def test_the_first_answer_says_what_it_is_and_later_ones_do_not():
         ("my name is Ada", "what is my name?", "Your name is Ada."),
         ("Hi, I'm Ada Lovelace, a countess.", "Do you know my name?", "Your name is Ada Lovelace."),
         ("The deploy key is XK-42.7b, keep it.", "What is the deploy key?", "The deploy key is XK-42.7b."),
+        ("My project is called Heron and it flies.", "What is my project called?", "Your project is Heron."),
         ("deadline: next Friday", "what's the deadline?", "The deadline is next Friday."),
         ("We put the backup on the blue disk.", "Where did we put the backup?", "blue disk"),
         ("The flag is --fast-sync.", "what did I say about the flag?", "--fast-sync"),
@@ -332,6 +333,8 @@ def test_after_a_compaction_it_knows_what_the_summary_and_the_pins_hold(inject):
     assert reply == "Your name is Ada. I read that in the summary of the earlier part."
     door = numbered(*after[:-1], said("What is the door code?"))
     assert "4711-K. I read that in a pinned message" in text_of(answer_to(of_transcript(door, inject=inject)))
+    near = numbered(*after[:-1], said("whose door needs the code?"))
+    assert "The door code is 4711-K." in text_of(answer_to(of_transcript(near, inject=inject)))
     first = numbered(*after[:-1], said("what did I say first?"))
     assert "under a summary now" in text_of(answer_to(of_transcript(first, inject=inject)))
     forgetful = numbered(*transcript, Compaction(summary="-", first_kept=plan.first_kept, covers=plan.covers),

@@ -283,6 +283,53 @@ def test_garbage_on_the_wire_harms_nobody(server):
     assert httpx.get(f"{server.base}/healthz", trust_env=False).json() == {"status": "ok"}
 
 
+@pytest.mark.parametrize("head", [b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", b"GET /", b"POST "])
+def test_a_head_without_end_is_refused_before_it_fills_the_memory(server, head):
+    host, _, port = server.base.removeprefix("http://").partition(":")
+    sent = 0
+    with socket.create_connection((host, int(port)), timeout=5) as wire:
+        try:
+            wire.sendall(head)
+            while sent < 50_000_000:
+                wire.sendall(b"X-More: " + b"a" * 8_000 + b"\r\n" if b"Host" in head else b"a" * 8_000)
+                sent += 8_000
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    assert sent < 5_000_000
+    assert httpx.get(f"{server.base}/healthz", trust_env=False).json() == {"status": "ok"}
+
+
+def test_one_header_without_end_is_refused_too(server):
+    host, _, port = server.base.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as wire:
+        wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            wire.sendall(b"a" * 8_000_000)
+
+
+def test_many_requests_on_one_connection_each_have_a_head_of_their_own(server):
+    with server.client() as client:
+        for _ in range(30):
+            assert client.get("/healthz", headers={"X-Padding": "a" * 8_000}).status_code == 200
+        body = {"message": "a" * 200_000, "sessionId": "long-one"}
+        assert client.post(CHAT, json=body).status_code == 200, "a body is no head"
+        assert client.get("/healthz").status_code == 200
+
+
+def test_a_look_at_the_head_alone_is_answered_without_a_body(server):
+    with server.client() as client:
+        sid = talk(client)[-1][1]["sessionId"]
+        for path in ("/healthz", SESSIONS, f"{SESSIONS}/{sid}", f"{SESSIONS}/{sid}/events", "/metrics", "/chats"):
+            answer = client.head(path)
+            assert answer.status_code == 200, path
+            assert answer.content == b""
+            assert answer.headers["x-request-id"]
+        assert client.head(f"{SESSIONS}/nobody").status_code == 404
+        assert client.head(CHAT).status_code == 405
+        assert client.get("/healthz").json() == {"status": "ok"}, "the connection goes on"
+    assert httpx.head(f"{server.base}{SESSIONS}", trust_env=False).status_code == 401
+
+
 def test_there_is_no_server_without_a_token(tmp_path):
     server = Running(tmp_path, script=[])
     try:

@@ -132,7 +132,8 @@ def _recap(asked: _Asked) -> str:
 
 
 _FACT = re.compile(
-    r"what(?:'s|’s| is| was| are)\s+(?P<whose>my|the|our)\s+(?P<subject>[^?!\n]{1,60}?)\s*(?:[?!.\n]|$)"
+    r"what(?:'s|’s| is| was| are)\s+(?P<whose>my|the|our)\s+(?P<subject>[^?!\n]{1,60}?)"
+    r"(?:\s+(?:called|named))?\s*(?:[?!.\n]|$)"
     r"|(?:know|remember)\s+(?P<mine>my)\s+(?P<other>[\w -]{1,40}?)\s*(?:[?!.\n]|$)"
     r"|(?P<name>who am i\b|我叫什么|我的名字|我是谁)"
     r"|(?:我的)?(?P<thing>[^,。?!，？\s]{1,20}?)(?:是什么|是多少|叫什么|是哪)",
@@ -149,7 +150,7 @@ _NAMES = (
 def _fact_pattern(subject: str) -> re.Pattern[str]:
     # Chinese has no blanks between words, so there a word may begin anywhere.
     start = "" if is_chinese(subject) else r"(?<!\w)"
-    verbs = r"\s+(?:is|was|are)\s+|\s*(?:=|:|：|是|为)\s*"
+    verbs = r"\s+(?:is|was|are)\s+(?:(?:called|named)\s+)?|\s*(?:=|:|：|是|为|叫)\s*"
     return re.compile(rf"{start}{re.escape(subject)}(?:{verbs})(?!什么|多少|哪){_VALUE}", re.IGNORECASE)
 
 
@@ -202,19 +203,21 @@ _COMMON = frozenset(
 
 
 def _nearest(asked: _Asked) -> str:
-    """The user's message that shares most words with a question; at least half of them."""
+    """The user's message, or line of the summary, that shares most words with a question; at least half of them."""
     if not asked.text.rstrip().endswith(("?", "？")):
         return ""
     words = {word for word in re.findall(r"[^\W\d_]{4,}|\w*\d\w*", asked.text.casefold()) if word not in _COMMON}
-    best, text = 0, ""
-    for candidate in reversed(asked.sight.said):
+    best, text, source = 0, "", ""
+    candidates = [("from_you", said) for said in reversed(asked.sight.said)]
+    candidates += [("from_summary", line[2:]) for line in asked.sight.summary.splitlines() if line.startswith("- ")]
+    for where, candidate in candidates:
         folded = candidate.casefold()
         hits = sum(word in folded for word in words)
         if hits > best and not candidate.rstrip().endswith(("?", "？")):
-            best, text = hits, candidate
+            best, text, source = hits, candidate, where
     if not best or best * 2 < len(words):
         return ""
-    return asked.say("found", source=asked.say("from_you"), text=quote(text))
+    return asked.say("found", source=asked.say(source), text=quote(text))
 
 
 def _echo(asked: _Asked) -> str:

@@ -4,6 +4,7 @@ Everything needs a token but a few exact paths, so no trick with a path can lead
 Authorization header or the page's cookie and from nowhere else. Nothing is decided by where a request comes from.
 """
 
+import asyncio
 import ipaddress
 import re
 import time
@@ -63,11 +64,8 @@ class FrontDoor:
             self._service.metrics.refused.labels(problems.of(error).code).inc()
             await _refuse(visit, error, visit.sender(send))
         else:
-            if visit.method == "OPTIONS":
-                # The framework's own answer names one method of a path; its refusal of another method names all.
-                visit.scope["method"] = "TRACE"
-                send = _as_options(send)
-            await self._app(scope, receive, visit.sender(send))
+            method, receive, send = _adapted(visit, receive, send)
+            await self._app(cast("Scope", {**scope, "method": method}), receive, visit.sender(send))
         finally:
             visit.write_down()
 
@@ -221,6 +219,35 @@ def _limited(visit: Visit, receive: Receive) -> Receive:
         return message
 
     return cast("Receive", counted)
+
+
+def _adapted(visit: Visit, receive: Receive, send: Send) -> tuple[str, Receive, Send]:
+    """Two methods that the framework does not answer for a route by itself: as what they are asked of it."""
+    match visit.method:
+        case "OPTIONS":
+            # The framework's own answer names one method of a path; its refusal of another method names all.
+            return "TRACE", receive, _as_options(send)
+        case "HEAD" if visit.path not in SIGN_IN:  # there, a look would use up the code
+            return "GET", *_as_head(send)
+        case method:
+            return method, receive, send
+
+
+def _as_head(send: Send) -> tuple[Receive, Send]:
+    """As GET, without a body; a stream is told that its listener has gone."""
+    begun = asyncio.Event()
+
+    async def hear() -> Any:
+        await begun.wait()
+        return {"type": "http.disconnect"}
+
+    async def answer(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            begun.set()
+
+    return cast("Receive", hear), cast("Send", answer)
 
 
 def _as_options(send: Send) -> Send:

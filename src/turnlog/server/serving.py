@@ -29,6 +29,7 @@ from .expiring import keep_expiring
 from .logs import open_log
 from .metrics import Metrics
 from .service import Service
+from .wire import Wire
 
 FAREWELL_S = 0.2
 """For streams of turns that have just been stopped."""
@@ -58,7 +59,9 @@ async def open_service(
         service = Service(turnlog, convlog, Metrics(), log or open_log())
         if settings.channels:
             booths = open_channels(settings.channels, agents=service.agents)
-            service.switchboard = Switchboard(turnlog, convlog, booths, clock=now_ms, log=service.log)
+            service.switchboard = Switchboard(
+                turnlog, convlog, booths, clock=now_ms, log=service.log, tally=service.metrics.channels
+            )
         try:
             yield service
         finally:
@@ -108,6 +111,8 @@ class Server:
             create_app(service),
             host=settings.host,
             port=settings.port,
+            http=Wire,
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
