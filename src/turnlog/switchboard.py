@@ -216,8 +216,7 @@ class Switchboard:
 
         showing = asyncio.create_task(show())
         try:
-            while await live.reach(len(live.events)):
-                pass
+            await live.ended.wait()
         finally:
             showing.cancel()
             await asyncio.gather(showing, return_exceptions=True)

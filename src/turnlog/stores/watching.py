@@ -12,10 +12,11 @@ from ..core.entries import Entry
 from ..errors import NotFound, TurnlogError
 
 LOOK_S = 0.1
-"""Between two looks for all."""
-POLL_GROWTH = 1.2
+LOOK_MAX_S = 0.5
+"""Between two looks for all. Where nothing comes for a while they grow rarer, so that a server at rest costs nothing."""
 POLL_MAX_S = 2.0
-"""Where each looks for itself and nothing comes for a while, looks grow rarer up to this."""
+"""The same where each looks for itself."""
+GROWTH = 1.2
 
 Ends = Callable[[Sequence[str]], Mapping[str, object] | None]
 """Sessions → something for each that changes with its log; None: nothing has changed since the last question."""
@@ -56,7 +57,7 @@ class Watchers:
                     poll_s = self._poll_s
                 else:
                     await _pause(event, poll_s)
-                    poll_s = None if poll_s is None else min(poll_s * POLL_GROWTH, POLL_MAX_S)
+                    poll_s = None if poll_s is None else min(poll_s * GROWTH, POLL_MAX_S)
         finally:
             waiting = self._events[session_id]
             waiting.discard(event)
@@ -69,16 +70,23 @@ class Watchers:
 
     async def _look(self, ends: Ends) -> None:
         known: Mapping[str, object] = {}
+        pause_s = LOOK_S
         while self._events:
+            pause_s = min(pause_s * GROWTH, LOOK_MAX_S)
             with suppress(TurnlogError):  # who reads is told; here it is tried again
                 found = ends(list(self._events))
                 if found is not None:
-                    for session_id in list(self._events):
-                        if session_id not in known or known[session_id] != found.get(session_id):
-                            self.wake(session_id)
+                    if self._wake_changed(known, found):
+                        pause_s = LOOK_S
                     known = found
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(pause_s)
         self._looking = None
+
+    def _wake_changed(self, known: Mapping[str, object], found: Mapping[str, object]) -> bool:
+        changed = [name for name in self._events if name not in known or known[name] != found.get(name)]
+        for session_id in changed:
+            self.wake(session_id)
+        return bool(changed)
 
 
 async def _pause(event: asyncio.Event, seconds: float | None) -> None:
