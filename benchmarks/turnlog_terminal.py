@@ -101,7 +101,10 @@ def drain(shown: Screen) -> None:
 
 
 async def idle(place: str, seconds: float) -> dict[str, float]:
-    """Per cent of a core that a chat uses while nobody types."""
+    """Per cent of a core that a chat uses while nobody types, at a store whose messages are all searchable."""
+    store, home = f"sqlite:{place}/sessions.db", f"{place}/home"
+    search = [PYTHON, "-m", "turnlog", "sessions", "search", "nothing", "--store", store, "--home", home]
+    subprocess.run(search, check=True, capture_output=True)
     with screen(place) as shown:
         shown.until(b"You > ")
         time.sleep(2)

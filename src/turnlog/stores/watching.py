@@ -13,7 +13,7 @@ from ..errors import NotFound, TurnlogError
 
 LOOK_S = 0.1
 LOOK_MAX_S = 0.5
-"""Between two looks for all. Where nothing comes for a while they grow rarer, so that a server at rest costs nothing."""
+"""Between two looks for all. Where nothing comes for a while they grow rarer: a server at rest costs nothing."""
 POLL_MAX_S = 2.0
 """The same where each looks for itself."""
 GROWTH = 1.2
