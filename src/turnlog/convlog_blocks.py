@@ -33,6 +33,7 @@ WHERE agent = %s AND channel_id = %s AND n > %s AND n <= %s ORDER BY n
 async def make_blocks(db: Database) -> bool:
     """The next block of each conversation that is behind; whether there may be more."""
     behind = await db.all(_BEHIND, (CONVERSATIONS_AT_ONCE,))
+    advanced = False
     for agent, channel, done in behind:
         rows = await db.all(_NEXT, (agent, channel, done, done + BLOCK_MESSAGES))
         reached, size, found = done, 0, set[str]()
@@ -42,8 +43,9 @@ async def make_blocks(db: Database) -> bool:
             reached, size = n, size + len(folded)
             found |= pieces(folded)
         if reached > done:
+            advanced = True
             await db.all("SELECT turnlog.block_1(%s, %s, %s, %s, %s)", (agent, channel, done, reached, _kept(found)))
-    return bool(behind)
+    return advanced
 
 
 def pieces(folded: str) -> set[str]:

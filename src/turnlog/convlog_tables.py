@@ -107,8 +107,9 @@ class TableShelf:
 
     def _close(self) -> None:
         self._writer.close()
-        for db in filter(None, (self._reader, self._db)):
-            db.close()
+        with self._reading:  # of somebody who did not wait for the answer
+            for db in filter(None, (self._reader, self._db)):
+                db.close()
 
 
 def _connect(path: Path | str) -> Database:

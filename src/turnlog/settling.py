@@ -7,6 +7,7 @@ same, has the same id, and is put once. Answers of one session are put in the or
 import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
@@ -52,17 +53,20 @@ class Settling:
         """Messages that somebody here sees through to their letters."""
         self._left: dict[str, Expected] = {}
         """By session: messages of an earlier process."""
+        self._chats: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def settle(
         self, key: str, awaited: Awaited, live: Live | None = None, *, stopped_by_us: bool = False
     ) -> None:
         """Puts the answer of a message whose turn is over into the outbox; otherwise leaves everything as it is."""
-        claim = await self._claim(key)
-        if claim is None:
-            return  # not stored: the platform brings it again
-        await self._settle_left(claim.session)
-        if verdict := await self._judge(claim, awaited, live):
-            await self._put(key, awaited, verdict, stopped_by_us)
+        # One after another in a chat: of two turns that end close together, the second must not be put first.
+        async with self._chats.setdefault(awaited.channel_id, asyncio.Lock()):
+            claim = await self._claim(key)
+            if claim is None:
+                return  # not stored: the platform brings it again
+            await self._settle_left(claim.session)
+            if verdict := await self._judge(claim, awaited, live):
+                await self._put(key, awaited, verdict, stopped_by_us)
 
     async def settle_all(self, *, closing: bool = False) -> None:
         """What nobody follows here; when the server closes, everything: turns that it stopped end with it."""
@@ -131,7 +135,13 @@ class Settling:
         try:
             later = await store.read(session_id, after=claim.since)
             outcome = answers.outcome_of(later, awaited.dedupe_id)
-            if outcome is None or (outcome.end == "cut" and not await self._is_at_rest(session_id)):
+            if outcome is not None and outcome.end == "cut":
+                if not await self._is_at_rest(session_id):
+                    return None
+                # It may have been run again, from beginning to end, between that look and this one.
+                later = await store.read(session_id, after=claim.since)
+                outcome = answers.outcome_of(later, awaited.dedupe_id)
+            if outcome is None:
                 return None
             before = await store.read(session_id, before=outcome.end_seq + 1, limit=TURN_ENTRIES_MAX)
         except NotFound:

@@ -291,7 +291,8 @@ def test_a_turn_that_was_killed_is_merged_with_the_next_one(tmp_path):
         env={**os.environ, "TURNLOG_HOME": str(tmp_path), "TURNLOG_REQUEST_LOG": str(log)},
     )
     end = time.monotonic() + 60
-    while not requests(log) and time.monotonic() < end:
+    # The position too: a request is written down before its answer is taken from the script.
+    while not (requests(log) and list(tmp_path.glob("*.position"))) and time.monotonic() < end:
         time.sleep(0.02)
     child.kill()
     child.wait()

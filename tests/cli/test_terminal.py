@@ -261,7 +261,7 @@ def test_the_picker_searches_renames_deletes_and_opens(tmp_path):
         t.type("apples")
         t.wait(lambda: "1/1" in t.text, "one match")
         t.type("\x12 and oranges\r")
-        t.see("about apples and oranges")
+        t.see("❯ apples · about apples and oranges")
         t.wait(lambda: "1/1" in t.text, "still one match")
         t.type("\x7f" * 6 + "plums")
         t.see("❯ plums")

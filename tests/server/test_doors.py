@@ -307,6 +307,16 @@ def test_one_header_without_end_is_refused_too(server):
             wire.sendall(b"a" * 8_000_000)
 
 
+@pytest.mark.parametrize("end", [b"0\r\n" + b"X-More: %b\r\n" % (b"a" * 8_000), b"0\r\nX-More: ", b"1;"])
+def test_what_follows_a_body_is_limited_too(server, end):
+    host, _, port = server.base.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as wire:
+        wire.sendall(b"POST /api/signin HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + end)
+        more = b"X-More: %b\r\n" % (b"a" * 8_000) if b"aaa" in end else b"a" * 8_000
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            wire.sendall(more * 1_000)
+
+
 def test_many_requests_on_one_connection_each_have_a_head_of_their_own(server):
     with server.client() as client:
         for _ in range(30):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 
@@ -133,6 +134,39 @@ def test_a_forked_child_neither_has_nor_ends_its_parents_lease(tmp_path):
             assert await refused(other)
             assert "s.lock" in names(tmp_path)
         await take(other)
+
+    asyncio.run(story())
+
+
+def test_a_forked_child_takes_leases_of_its_own_without_touching_its_parents_files(tmp_path):
+    async def story():
+        here, other = FileLeases(tmp_path), FileLeases(tmp_path)
+        await take(here, "kept")
+        child = os.fork()
+        if child == 0:
+            os._exit(await in_child(here, other))
+        assert os.waitpid(child, 0)[1] == 0  # noqa: ASYNC222 - it ends at once
+
+    async def in_child(here, other):
+        async with here.take("first", 0):  # gets the number of the file that was kept
+            await take(here, "kept")
+            return 0 if await refused(other, "first") else 1
+
+    asyncio.run(story())
+
+
+def test_kept_files_are_given_up_before_a_lease_is_refused_for_want_of_one(tmp_path):
+    async def story():
+        here = FileLeases(tmp_path)
+        for number in range(20):
+            await take(here, f"s{number}")
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(leases._open_fds), hard))
+        try:
+            async with here.take("one-more", 0):
+                assert names(tmp_path) == ["one-more.lock"]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     asyncio.run(story())
 

@@ -96,7 +96,7 @@ class FrontDoor:
         if visit.path in UNASKED:
             return
         token, presented = await self._find_token(visit)
-        presented = presented or visit.path in SIGN_IN
+        presented = presented or visit.path.rstrip("/") in SIGN_IN
         if token is None and presented and not self._failures.take(visit.client):
             raise too_many("too many wrong tokens")
         if token is not None:
@@ -227,7 +227,7 @@ def _adapted(visit: Visit, receive: Receive, send: Send) -> tuple[str, Receive, 
         case "OPTIONS":
             # The framework's own answer names one method of a path; its refusal of another method names all.
             return "TRACE", receive, _as_options(send)
-        case "HEAD" if visit.path not in SIGN_IN:  # there, a look would use up the code
+        case "HEAD" if visit.path.rstrip("/") not in SIGN_IN:  # there, a look would use up the code
             return "GET", *_as_head(send)
         case method:
             return method, receive, send

@@ -29,8 +29,11 @@ def open_log(out: TextIO | None = None) -> FilteringBoundLogger:
 
 def _line(event: dict[str, Any], **options: Any) -> str:
     """In ASCII: what somebody put into a path must not move a terminal's cursor."""
-    line = msgspec.json.encode(event, enc_hook=str).decode()
-    return line if line.isascii() and "\x7f" not in line else json.dumps(event, default=str)
+    try:
+        line = msgspec.json.encode(event, enc_hook=str).decode()
+    except UnicodeEncodeError:  # half a character, of a path that is no text
+        line = ""
+    return line if line and line.isascii() and "\x7f" not in line else json.dumps(event, default=str)
 
 
 def _masked(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

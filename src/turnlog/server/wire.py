@@ -1,26 +1,33 @@
-"""HTTP/1.1 as uvicorn parses it with httptools, with a limit: the head of a request is kept until it is whole."""
+"""HTTP/1.1 as uvicorn parses it with httptools, with a limit on what is kept of a request that nobody has asked for."""
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_MAX_BYTES = 65_536
-"""Of a request's line and headers together. Cookies and tokens need a hundredth of it."""
+"""Of a request's line and headers, or of what follows its body. Cookies and tokens need a hundredth of it."""
 
 
 class Wire(HttpToolsProtocol):
-    _head_bytes = 0
-    _in_head = True
+    _held_bytes = 0
+    """Received since something was handed on. A body is handed on as it comes, and limited by the front door."""
 
     def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
+        self._held_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_MAX_BYTES and not self.transport.is_closing():
+        if self._held_bytes > HEAD_MAX_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too long.")
 
     def on_message_begin(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._held_bytes = 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._held_bytes = 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._held_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._held_bytes = 0
+        super().on_message_complete()

@@ -409,10 +409,10 @@ class JsonlStore:
     def _ends(self, session_ids: Sequence[str]) -> dict[str, object]:
         found: dict[str, object] = {}
         for session_id in session_ids:
-            if (shelf := self._home(session_id)) is not None:
-                with suppress(OSError):
+            with suppress(OSError):
+                if (shelf := self._home(session_id)) is not None:
                     about = os.stat(shelf.files.path_of(session_id))
-                    found[session_id] = (about.st_ino, about.st_size)
+                    found[session_id] = (about.st_ino, about.st_size, about.st_mtime_ns)
         return found
 
     async def _read_on(self, session_id: str, after: int) -> list[Entry]:
@@ -432,6 +432,7 @@ class JsonlStore:
         if self._flush is not None:
             self._flush.cancel()
         self._flush_now()
+        self._watchers.close()
         self._leases.close()
         await asyncio.to_thread(self._publish)
         for session_id in list(self._files):

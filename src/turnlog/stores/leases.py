@@ -6,12 +6,14 @@ costs more than storing the turn. A file left by a crash is unlocked and simply 
 """
 
 import asyncio
+import errno
 import os
 import socket
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from weakref import WeakSet
 
 import msgspec
 
@@ -25,13 +27,16 @@ KEPT_MAX = 256
 """Files that stay open though nobody holds their lease."""
 
 _open_fds: set[int] = set()
+_everyone: "WeakSet[FileLeases]" = WeakSet()
 
 
 def _forget_in_child() -> None:
-    """A forked child must not keep its parent's leases alive."""
+    """A forked child must not keep its parent's leases alive, nor take its own files for them."""
     for fd in _open_fds:
         os.close(fd)
     _open_fds.clear()
+    for leases in _everyone:
+        leases.forget()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
@@ -66,6 +71,7 @@ class FileLeases:
         self._kept: dict[str, int] = {}
         """Open files whose lease nobody here holds, by session, the one longest unused first."""
         self._room = KEPT_MAX
+        _everyone.add(self)
 
     @asynccontextmanager
     async def take(self, session_id: str, wait_s: float | None) -> AsyncGenerator[FileLease]:
@@ -100,7 +106,8 @@ class FileLeases:
         path = self._path(session_id)
         with disk_errors("the lease cannot be taken"):
             while True:
-                fd = self._kept.pop(session_id, None) or self._open(path)
+                fd = self._kept.pop(session_id, None)
+                fd = self._open(path) if fd is None else fd
                 try:
                     if not lock(fd, wait=False):
                         _close(fd)
@@ -117,8 +124,14 @@ class FileLeases:
     def _open(self, path: Path) -> int:
         try:
             fd = open_private(path, os.O_RDWR | os.O_CREAT)
-        except FileNotFoundError:
-            make_dir(self._folder)
+        except OSError as error:
+            match error.errno:
+                case errno.ENOENT:
+                    make_dir(self._folder)
+                case errno.EMFILE | errno.ENFILE if self._kept:
+                    self._remove_all()
+                case _:
+                    raise
             fd = open_private(path, os.O_RDWR | os.O_CREAT)
         _open_fds.add(fd)
         return fd
@@ -133,6 +146,13 @@ class FileLeases:
 
     def close(self) -> None:
         self._room = 0
+        self._remove_all()
+
+    def forget(self) -> None:
+        """The files are closed already."""
+        self._kept.clear()
+
+    def _remove_all(self) -> None:
         for session_id in list(self._kept):
             self._remove(session_id)
 

@@ -285,10 +285,11 @@ class SqliteStore:
                 self._erase = await self._writer.run(statements.erase_some, aside=True)
         except StoreError as error:
             log.warning("deleted words not erased from the search index yet: %s", error)
+        self._watchers.close()
+        self._leases.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        self._leases.close()
         self._writer.close()
         for db in (self._near, self._far, self._db):
             db.close()

@@ -1,7 +1,7 @@
 """One writer, group commit: everything that waits goes into one transaction, and one sync pays for all of it.
 
 What takes no longer than a hop to a thread and back runs right on the event loop: a lone change on a disk that
-answers quickly, and where nothing waits for the disk, several. A thread would have to win the interpreter back after
+answers quickly, and where it is not waited for, several. A thread would have to win the interpreter back after
 every statement. Longer jobs, several that are synced, and whatever meets a busy database go to the thread.
 """
 
@@ -21,7 +21,8 @@ from .syncing import Outcome
 INLINE_MAX_S = 0.002
 """For a change that is synced, and that waits for the disk with the loop."""
 INLINE_UNSYNCED_MAX_S = 0.02
-"""For all that waits: it is work for the processor, and would stop the loop from a thread just as long."""
+"""For all that waits: it is work for the processor, and would stop the loop from a thread just as long. Only now and
+then, when the log of changes is copied into the database, it waits for the disk."""
 BUSY_TIMEOUT_MS = 30_000
 T = TypeVar("T")
 Change = Callable[[Database], Any]
@@ -70,22 +71,27 @@ class Writer:
             return
         job, self._waiting = self._waiting, []
         inline, self._aside = self._is_short(len(job)) and not self._aside, False
-        if inline:
-            start = time.perf_counter()
-            try:
-                self._db.wait_when_busy(0)
-                answers = self._transact(job)
-            except apsw.BusyError:
-                answers = None
-            if answers is not None:
-                self._learn((time.perf_counter() - start) / len(job))
-                _finish(job, answers)
-                return
+        if inline and self._run_here(job):
+            return
         self._busy = True
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="turnlog-sqlite", daemon=True)
             self._thread.start()
         self._jobs.put((loop, job))
+
+    def _run_here(self, job: Job) -> bool:
+        """False: the database is busy."""
+        start = time.perf_counter()
+        try:
+            self._db.wait_when_busy(0)
+            answers = self._transact(job)
+        except apsw.BusyError:
+            return False
+        except BaseException as error:  # there is nobody else to tell those who wait
+            answers: Answers = [(None, mapped(error))] * len(job)
+        self._learn((time.perf_counter() - start) / len(job))
+        _finish(job, answers)
+        return True
 
     def _is_short(self, changes: int) -> bool:
         if self._syncs:

@@ -29,6 +29,13 @@ class Watchers:
         self._ends = ends
         self._looking: asyncio.Task[None] | None = None
         self._events: dict[str, set[asyncio.Event]] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """All who follow are told that nothing more comes."""
+        self._closed = True
+        for session_id in list(self._events):
+            self.wake(session_id)
 
     def wake(self, session_id: str) -> None:
         if self._events:
@@ -44,7 +51,7 @@ class Watchers:
         self._events.setdefault(session_id, set()).add(event)
         self._look_from_now_on()
         try:
-            while True:
+            while not self._closed:
                 event.clear()
                 try:
                     entries = await read(after)
@@ -65,15 +72,15 @@ class Watchers:
                 del self._events[session_id]
 
     def _look_from_now_on(self) -> None:
-        if self._ends is not None and self._looking is None:
+        if self._ends is not None and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look(self._ends))
 
     async def _look(self, ends: Ends) -> None:
         known: Mapping[str, object] = {}
         pause_s = LOOK_S
-        while self._events:
+        while self._events and not self._closed:
             pause_s = min(pause_s * GROWTH, LOOK_MAX_S)
-            with suppress(TurnlogError):  # who reads is told; here it is tried again
+            with suppress(TurnlogError, OSError):  # who reads is told; here it is tried again
                 found = ends(list(self._events))
                 if found is not None:
                     if self._wake_changed(known, found):
