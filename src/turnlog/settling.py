@@ -14,7 +14,7 @@ from msgspec import Struct
 from .chat_commands import say
 from .core import answers
 from .core.answers import Outcome
-from .core.events import Done, ErrorEvent, Event, TextDelta, ToolCall
+from .core.events import Done, ErrorEvent, spoken
 from .errors import Busy, NotFound, TurnlogError
 from .library import Turnlog
 from .live import Live
@@ -192,17 +192,3 @@ def of_live(live: Live | None) -> tuple[Outcome, str]:
             return Outcome(0, "failed", code), ""
         case _:
             return Outcome(0, "stopped"), ""
-
-
-def spoken(told: Sequence[Event]) -> str:
-    """The texts of a turn, message by message."""
-    texts: list[str] = [""]
-    for event in told:
-        match event:
-            case TextDelta():
-                texts[-1] += event.text
-            case ToolCall():
-                texts.append("")
-            case _:
-                pass
-    return "\n\n".join(filter(None, map(str.strip, texts)))

@@ -57,3 +57,10 @@ def test_a_defect_is_told_as_one():
 def test_user_entries_get_the_words_that_they_left_to_received_ones():
     entries = [Received(seq=2, content="a"), User(seq=3, from_=(2,)), said("b"), User(seq=5, from_=(9,))]
     assert [entry.content for entry in with_words(entries)] == ["a", "a", "b", ""]
+
+
+def test_what_a_turn_said_is_its_texts_message_by_message():
+    call = events.ToolCall(tool_call={"id": "a", "name": "look", "input": {}})
+    told = [events.TextDelta(text="let me "), events.TextDelta(text="look "), call, call, events.TextDelta(text="done")]
+    assert events.spoken(told) == "let me look\n\ndone"
+    assert events.spoken([call, events.Stopped()]) == ""

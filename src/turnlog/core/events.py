@@ -1,5 +1,6 @@
 """What a running turn tells its caller. Not stored; names and fields are those of the HTTP stream."""
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -149,3 +150,17 @@ def of_error(error: Exception) -> ErrorEvent:
         code="internal",
         hint="This is a defect, not your fault; what was said is stored.",
     )
+
+
+def spoken(told: Sequence[Event]) -> str:
+    """The texts of a turn, message by message."""
+    texts: list[str] = [""]
+    for event in told:
+        match event:
+            case TextDelta():
+                texts[-1] += event.text
+            case ToolCall():
+                texts.append("")
+            case _:
+                pass
+    return "\n\n".join(filter(None, map(str.strip, texts)))

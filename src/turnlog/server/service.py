@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ..convlog import ConvLog, Record, channel_of, record_ts
 from ..core import keys
-from ..core.events import Done, ErrorEvent, TextDelta, ToolCall
+from ..core.events import Done, ErrorEvent, spoken
 from ..core.principals import Principal
 from ..core.session import Session
 from ..errors import NotFound, StoreUnavailable, TurnlogError
@@ -160,7 +160,7 @@ class Service:
             return  # whoever took it over writes it down
         async with self.lock(live.session_id):
             row = self._heard.get(live) or await self._page_session(live.session_id)
-            if row is not None and (said := spoken(live)):
+            if row is not None and (said := spoken(live.events)):
                 await self.note(row, "assistant", said, sender=row.agent)
 
     async def _page_session(self, session_id: str) -> Session | None:
@@ -196,20 +196,6 @@ def _outcome(live: Live) -> str:
             return f"error {error.code}"
         case _:
             return "stopped"
-
-
-def spoken(live: Live) -> str:
-    """The text of a turn, message by message."""
-    messages: list[list[str]] = [[]]
-    for event in live.events:
-        match event:
-            case TextDelta():
-                messages[-1].append(event.text)
-            case ToolCall() if messages[-1]:
-                messages.append([])
-            case _:
-                pass
-    return "\n\n".join(filter(None, ("".join(pieces).strip() for pieces in messages)))
 
 
 def service_of(request: Asked) -> Service:
