@@ -26,7 +26,10 @@ contestant has a connection for each session; Turnlog has 8, and what waits mean
 begin empty. Turnlog's messages are made searchable in the first pause or after 5 seconds, which such a burst does not
 last; what that costs is in the figure beside it, and no other contestant has it. Servers, database and clients share
 the cores of one machine: where all cores are busy, a second server can only add what they have left, and the
-processor time of a turn says who has it."""
+processor time of a turn says who has it.
+Servers run on the machine of their clients. google-adk's has its own default store, which syncs, and a model that
+answers at once in one piece; Turnlog's has the offline model, which counts its prompt and streams in four. Each of its
+clients sends 20 turns, google-adk's 5, and a turn that failed does not count."""
 
 
 def show(value: float | None, metric: str = "us") -> str:

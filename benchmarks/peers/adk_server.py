@@ -17,8 +17,6 @@ from benchmarks.clients import Client, load
 from benchmarks.workload import make_turns
 
 AGENT = """
-from collections.abc import AsyncGenerator
-
 from google.adk.agents import LlmAgent
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.genai import types

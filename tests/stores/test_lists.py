@@ -10,6 +10,7 @@ from turnlog.core.query import UNTRASHED, rank
 from turnlog.stores import sqlite as sqlite_store, sqlite_statements as statements
 from turnlog.stores.sqlite_db import Database
 from turnlog.testing import answered, entry, opened, said
+from turnlog.testing.finding import FindingContract
 
 SORTS = ("newest", "messages", "tokens")
 STATUSES = ("inactive", "active", "archived", "trashed")
@@ -24,15 +25,7 @@ async def plant(store, count=40):
             await store.append(name, [body, *talk, entry(type="status", value=STATUSES[n % 4])], lease=lease)
 
 
-async def all_pages(store, query):
-    seen = []
-    while True:
-        page = await store.find(query)
-        seen += page.items
-        if page.next is None:
-            assert len(seen) == page.total
-            return seen
-        query = replace(query, cursor=page.next)
+all_pages = FindingContract.all_pages
 
 
 @pytest.mark.parametrize("few", [0, 5, 10_000])

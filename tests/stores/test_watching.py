@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from turnlog import open_store
 from turnlog.core.entries import Opened, Title
 from turnlog.errors import StoreUnavailable
-from turnlog.stores import watching
+from turnlog.stores import sqlite as sqlite_store, sqlite_statements as statements, watching
 from turnlog.stores.sqlite_writer import Writer
 from turnlog.stores.watching import Watchers
 from turnlog.testing import said
@@ -91,6 +91,34 @@ def test_one_of_two_stores_sees_what_the_other_writes_also_after_a_long_silence(
             assert (await asyncio.wait_for(waiting, 10)).seq == 2
             await following.aclose()
 
+    asyncio.run(story())
+
+
+def test_what_a_failed_look_did_not_find_is_looked_for_again(tmp_path, monkeypatch):
+    url, looks, failing = f"sqlite:{tmp_path}/sessions.db", [], []
+    ends_of = statements.ends_of
+
+    def sometimes(db, names):
+        looks.append(names)
+        if failing:
+            failing.pop()
+            raise StoreUnavailable("away")
+        return ends_of(db, names)
+
+    async def story():
+        async with open_store(url, durability="os") as one, open_store(url, durability="os") as two:
+            await one.append("s", [OPENED])
+            following = aiter(two.watch("s", after=1))
+            waiting = asyncio.ensure_future(anext(following))
+            await asyncio.sleep(0.5)
+            failing.append(True)
+            await one.append("s", [Title(title="new", by="user")])
+            assert (await asyncio.wait_for(waiting, 10)).seq == 2
+            assert not failing
+            await following.aclose()
+
+    monkeypatch.setattr(statements, "ends_of", sometimes)
+    monkeypatch.setattr(sqlite_store, "INDEX_AFTER_S", 60)  # or its commit would bring the next look about
     asyncio.run(story())
 
 

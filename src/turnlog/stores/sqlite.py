@@ -257,8 +257,9 @@ class SqliteStore:
         asked = self._look(lambda db: db.one("PRAGMA data_version")), session_ids
         if asked == self._asked:
             return None
-        self._asked = asked
-        return self._look(lambda db: statements.ends_of(db, session_ids))
+        found = self._look(lambda db: statements.ends_of(db, session_ids))
+        self._asked = asked  # only now: what was not answered must be asked again
+        return found
 
     async def reindex(self, progress: Progress | None = None) -> int:
         ids = self._look(lambda db: [row[0] for row in db.all("SELECT DISTINCT session_id FROM session_messages")])
