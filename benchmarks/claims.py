@@ -4,7 +4,22 @@ import statistics
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.plan import AT_ONCE, CHAT_SESSIONS, CLIENTS, IDLE_STREAMS, IMPORTS, KEEP, SERVED, TURNS_SMALL, Scale
+from benchmarks.plan import (
+    ADAPTED,
+    API_SIZES,
+    AT_ONCE,
+    CHAT_SESSIONS,
+    CLIENTS,
+    IDLE_STREAMS,
+    IMPORTS,
+    INVOCATIONS,
+    KEEP,
+    SEARCHED,
+    SERVED,
+    TURNS_SMALL,
+    Scale,
+)
+from benchmarks.workload import QUESTIONS
 
 Results = dict[str, list[dict[str, float]]]
 
@@ -30,6 +45,10 @@ NAMES = {
     "percent": "of all cores these take",
     "idle_percent": "idle",
     "searchable_per_s": "searchable as well",
+    "slowest_us": "the slowest question",
+    "everywhere_us": "a word in every message",
+    "own": "the framework's own store",
+    "ours": "Turnlog's adapter",
 }
 
 
@@ -105,8 +124,8 @@ def append_claims(scale: Scale) -> list[Claim]:
         key, work = f"append/{size}", f'append a turn, durability="os", JSONL, at {short(size)} messages'
         rest = tuple(f"{key}/{peer}" for peer in ("claw0", "langgraph_sqlite", "adk", "sqlite", "write"))
         claims += [
-            Claim(f"{work}, beside pi", Figure(f"{key}/jsonl"), 1.0, Figure(f"{key}/pi"), beside=rest),
-            Claim(f"{work}, beside openai-agents", Figure(f"{key}/jsonl"), 0.05, Figure(f"{key}/openai_agents")),
+            Claim(f"{work}, compared with pi", Figure(f"{key}/jsonl"), 1.0, Figure(f"{key}/pi"), beside=rest),
+            Claim(f"{work}, compared with openai-agents", Figure(f"{key}/jsonl"), 0.05, Figure(f"{key}/openai_agents")),
         ]
     for backend, name in (("jsonl", "JSONL"), ("sqlite", "SQLite")):
         small, large = Figure(f"append/{scale.small}/{backend}"), Figure(f"append/{scale.large}/{backend}")
@@ -180,8 +199,20 @@ def among_claims(scale: Scale) -> list[Claim]:
 
 def other_claims(scale: Scale) -> list[Claim]:
     work = f"over {short(scale.large)} messages, SQLite"
+    kinds = {"jsonl": "JSONL", "sqlite": "SQLite", "postgres": "PostgreSQL"}
     bare, imports = Figure("import/bare"), [f"import/{name}" for name in IMPORTS if name not in ("bare", "turnlog")]
     return [
+        *(
+            Claim(
+                f"search {len(QUESTIONS)} questions over {short(scale.large)} messages, {kinds[backend]}: their median",
+                Figure(f"search/{backend}"),
+                50.0,
+                how="alone",
+                unit="ms",
+                beside=(Figure(f"search/{backend}", "slowest_us"), Figure(f"search/{backend}", "everywhere_us")),
+            )
+            for backend in SEARCHED
+        ),
         Claim(f"search an English word {work}", Figure("search/sqlite", "english_us"), 50.0, how="alone", unit="ms"),
         Claim(f"search a Chinese word {work}", Figure("search/sqlite", "chinese_us"), 50.0, how="alone", unit="ms"),
         Claim(
@@ -223,6 +254,29 @@ def terminal_claims() -> list[Claim]:
             how="alone",
             unit="%",
         ),
+    ]
+
+
+def api_claims(scale: Scale) -> list[Claim]:
+    alone = {"how": "alone", "unit": "ms"}
+    most = dict(zip(API_SIZES, (5.0, 60.0), strict=True))
+    added = "/v1: added before the upstream is called"
+    many, streams = Figure("api/many/sqlite", "per_s"), f"/v1: {CLIENTS} streams"
+    native, litellm = Figure("api/many/native", "per_s"), Figure("api/many/litellm", "per_s")
+    return [
+        *(
+            Claim(
+                f"{added}, {size}",
+                Figure(f"api/added {size}/sqlite"),
+                most[size],
+                **alone,
+                beside=(f"api/added {size}/litellm",),
+            )
+            for size in API_SIZES
+        ),
+        Claim("/v1: first piece passed on", Figure("api/first/sqlite"), 2.0, **alone, beside=("api/first/litellm",)),
+        Claim(f"{streams}, over the native route", many, 0.8, native, at_least=True),
+        Claim(f"{streams}, over LiteLLM's proxy", many, 1.0, litellm, at_least=True),
     ]
 
 
@@ -290,6 +344,52 @@ def postgres_claims(scale: Scale) -> list[Claim]:
     ]
 
 
+def adapter_claims() -> list[Claim]:
+    """Each over the framework's own SQLite store, both durable."""
+    found = []
+    for size in ADAPTED:
+        key, at = "adapters/agents", f"at {short(size)} items, compared with SQLiteSession"
+        found += [
+            adapter_claim(f"openai-agents: add a turn {at}", f"{key}/append/{size}", 1.0),
+            adapter_claim(f"openai-agents: the newest {KEEP} items {at}", f"{key}/newest/{size}", 1.5),
+            adapter_claim(f"openai-agents: all items {at}", f"{key}/all/{size}", 1.0),
+            adapter_claim(f"openai-agents: pop an item {at}", f"{key}/pop/{size}", 1.5),
+        ]
+    at = f"in a thread of {2 * INVOCATIONS} messages, compared with SqliteSaver"
+    return [
+        *found,
+        adapter_claim(f"LangGraph: invoke {at}", "adapters/graph/invoke", 1.0),
+        adapter_claim(f"LangGraph: the newest checkpoint {at}", "adapters/graph/get", 2.0),
+        adapter_claim(f"LangGraph: bytes on the disk {at}", "adapters/graph/disk", 1 / 15, "bytes"),
+        *adk_claims(),
+        Claim("Claude Agent SDK: append 20 lines", Figure("adapters/claude/append/ours"), 1.0, how="alone", unit="ms"),
+    ]
+
+
+def adk_claims() -> list[Claim]:
+    append, get = "adapters/adk/append", "adapters/adk/get"
+    return [
+        Claim(
+            f"Google ADK: append an event, compared with {name}",
+            Figure(f"{append}/turnlog"),
+            reach,
+            Figure(f"{append}/{kind}"),
+        )
+        for kind, name, reach in (("sqlite", "SqliteSessionService", 0.4), ("database", "DatabaseSessionService", 0.2))
+    ] + [
+        Claim(
+            "Google ADK: a session of 200 events, compared with SqliteSessionService",
+            Figure(f"{get}/turnlog"),
+            1.0,
+            Figure(f"{get}/sqlite"),
+        )
+    ]
+
+
+def adapter_claim(work: str, key: str, reach: float, metric: str = "us") -> Claim:
+    return Claim(work, Figure(f"{key}/ours", metric), reach, Figure(f"{key}/own", metric))
+
+
 def claims(scale: Scale) -> list[Claim]:
     return [
         *terminal_claims(),
@@ -300,5 +400,7 @@ def claims(scale: Scale) -> list[Claim]:
         *other_claims(scale),
         *turn_claims(scale),
         *server_claims(scale),
+        *api_claims(scale),
         *postgres_claims(scale),
+        *adapter_claims(),
     ]

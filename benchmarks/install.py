@@ -12,6 +12,7 @@ ROOT = HERE.parent
 VENV = HERE / ".venv"
 NODE = HERE / ".node"
 PYTHON = VENV / "bin" / "python"
+LITELLM = HERE / ".venv-litellm" / "bin" / "litellm"
 PI = "@mariozechner/pi-coding-agent"
 PI_VERSION = "0.73.1"
 PI_ENTRY = NODE / "node_modules" / PI / "dist" / "index.js"
@@ -36,6 +37,17 @@ def make_venv() -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], check=True)
     subprocess.run([PYTHON, "-m", "pip", "install", "-qq", "-r", HERE / "requirements.txt", *wanted], check=True)
     stamp.write_text(digest, encoding="utf-8")
+
+
+def make_litellm() -> str | None:
+    """None if LiteLLM's proxy is ready, otherwise why it is left out. Its pins agree with those of no other peer."""
+    if LITELLM.exists():
+        return None
+    print("making benchmarks/.venv-litellm (once; a minute or two)", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", LITELLM.parent.parent], check=True)
+    python = LITELLM.parent / "python"
+    done = subprocess.run([python, "-m", "pip", "install", "-qq", "litellm[proxy]"], check=False)
+    return None if done.returncode == 0 and LITELLM.exists() else "pip could not install it"
 
 
 def make_node() -> str | None:

@@ -1,11 +1,13 @@
 """Which measurements there are, on which prepared transcripts, in which order. Nothing is run here."""
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 KEEP = 40
 AT_ONCE = 64
 ALL_ROUNDS = 99
+SEARCHED = ("jsonl", "sqlite", "postgres")
 IN_PLACE_FROM = 100_000
 """Messages in a transcript that is so long that a few rounds more do not change its size."""
 
@@ -206,10 +208,13 @@ def among_group(scale: Scale) -> Group:
 
 
 def search_group(scale: Scale) -> Group:
-    arguments = {"backend": "sqlite", "messages": scale.large, "searchable": True}
-    fixture = Fixture(f"turnlog-search-{scale.large}", "turnlog_side", "build", arguments)
-    task = Task("search/sqlite", "turnlog_side", "search", {"times": 10}, fixture, rounds=scale.some_rounds)
-    return Group("search", f"search a word over {scale.large:,} messages", [task])
+    tasks = []
+    for backend in SEARCHED:
+        arguments = {"backend": backend, "messages": scale.large, "searchable": True}
+        fixture = Fixture(f"turnlog-search-{backend}-{scale.large}", "turnlog_side", "build", arguments)
+        asked = {"backend": backend, "times": 10}
+        tasks.append(Task(f"search/{backend}", "turnlog_side", "search", asked, fixture, rounds=scale.some_rounds))
+    return Group("search", f"search over {scale.large:,} messages", tasks, database=True)
 
 
 IMPORTS = {
@@ -286,6 +291,23 @@ def server_group(scale: Scale) -> Group:
     return Group("server", "the server and its page, SQLite", tasks)
 
 
+API_SIZES = {"100 KB": (200, 100_000), "2.7 MB": (8_000, 2_700_000)}
+"""Name → messages and bytes of a request that resends everything."""
+
+
+def api_group(scale: Scale) -> Group:
+    some, sides = scale.some_rounds, {"sqlite": "turnlog_api", "litellm": "peers.litellm_proxy"}
+    tasks = []
+    for name, side in sides.items():
+        for size, (messages, size_bytes) in API_SIZES.items():
+            asked = {"messages": messages, "size_bytes": size_bytes}
+            tasks.append(Task(f"api/added {size}/{name}", side, "added", asked, rounds=some))
+        tasks.append(Task(f"api/first/{name}", side, "first", rounds=some))
+        tasks.append(Task(f"api/many/{name}", side, "many", {"clients": CLIENTS, "turns": 20}, rounds=some))
+    tasks.append(Task("api/many/native", "turnlog_api", "native", {"clients": CLIENTS, "turns": 20}, rounds=some))
+    return Group("api", "clients of OpenAI's protocol in front of a stub, SQLite", tasks)
+
+
 POSTGRES_TURNS = {1: 300, 16: 100, 64: 30}
 """Sessions at once → turns of each; the same for all contestants, since one of them pays for each turn before."""
 POSTGRES_SIDES = {
@@ -315,6 +337,60 @@ def postgres_group(scale: Scale) -> Group:
     return Group("postgres", "all on one PostgreSQL", tasks, database=True)
 
 
+ADAPTED = (1_000, 10_000)
+"""Messages in the sessions of openai-agents."""
+INVOCATIONS = 300
+"""Of a graph: a thread of twice as many messages."""
+OWN = {"own": True, "ours": False}
+ADK_EVENTS = 200
+"""In the sessions of ADK."""
+ADK_SERVICES = ("sqlite", "database", "turnlog")
+
+
+def adapters_group(scale: Scale) -> Group:
+    """Each call on the framework's own SQLite store and on Turnlog's adapter, one after the other."""
+    tasks = []
+    for size in ADAPTED:
+        for name, own in OWN.items():
+            fixture = adapted_fixture("agents_build", name, own, {"messages": size}, size)
+            tasks += [
+                adapted(f"agents/append/{size}/{name}", "agents_append", own, {"count": scale.count}, fixture, scale),
+                adapted(
+                    f"agents/newest/{size}/{name}", "agents_get", own, {"limit": KEEP, "times": 50}, fixture, scale
+                ),
+                adapted(f"agents/all/{size}/{name}", "agents_get", own, {"limit": None, "times": 5}, fixture, scale),
+                adapted(f"agents/pop/{size}/{name}", "agents_pop", own, {"count": 100}, fixture, scale),
+            ]
+    for name, own in OWN.items():
+        thread = adapted_fixture("graph_build", name, own, {"invocations": INVOCATIONS}, INVOCATIONS)
+        disk = {"own": own, "invocations": INVOCATIONS}
+        tasks += [
+            adapted(f"graph/invoke/{name}", "graph_invoke", own, {"count": 20}, thread, scale),
+            adapted(f"graph/get/{name}", "graph_get", own, {"times": 5}, thread, scale),
+            Task(f"adapters/graph/disk/{name}", "adapters_side", "graph_build", disk, rounds=1),
+        ]
+    for kind in ADK_SERVICES:
+        arguments = {"kind": kind}
+        fixture = Fixture(f"adapters-adk-{kind}", "adapters_side", "adk_build", arguments | {"events": ADK_EVENTS})
+        appended, got = arguments | {"count": scale.count}, arguments | {"times": 10}
+        key, rounds = "adapters/adk", scale.some_rounds
+        tasks += [
+            Task(f"{key}/append/{kind}", "adapters_side", "adk_append", appended, fixture, True, rounds),
+            Task(f"{key}/get/{kind}", "adapters_side", "adk_get", got, fixture, True, rounds),
+        ]
+    if find_spec("claude_agent_sdk"):  # 350 MB: `make adapters` installs it
+        tasks.append(Task("adapters/claude/append/ours", "adapters_side", "claude_append", {"count": scale.count}))
+    return Group("adapters", "sessions of agent frameworks, durable, SQLite", tasks)
+
+
+def adapted_fixture(verb: str, name: str, own: bool, arguments: dict, size: int) -> Fixture:
+    return Fixture(f"adapters-{verb}-{name}-{size}", "adapters_side", verb, arguments | {"own": own})
+
+
+def adapted(key: str, verb: str, own: bool, arguments: dict, fixture: Fixture, scale: Scale) -> Task:
+    return Task(f"adapters/{key}", "adapters_side", verb, arguments | {"own": own}, fixture, True, scale.some_rounds)
+
+
 def groups(scale: Scale) -> list[Group]:
     makers = (
         append_group,
@@ -328,6 +404,8 @@ def groups(scale: Scale) -> list[Group]:
         turns_group,
         terminal_group,
         server_group,
+        api_group,
         postgres_group,
+        adapters_group,
     )
     return [make(scale) for make in makers]

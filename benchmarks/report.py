@@ -15,21 +15,24 @@ HERE = Path(__file__).resolve().parent
 
 BUSY = " (others were using the machine: read the spreads, and run it again when it is quiet)"
 METHOD = """\
-One turn is 240 characters from the user and 830 from the assistant, appended as two entries in one call where the
-interface has such a call. Each figure comes from a fresh process; the contestants take turns, round after round. A
-figure is the median of the rounds (of each round's median over its appends), a ratio the median of the rounds' ratios,
-and the spread is the lowest and the highest round. Leases, connections and files are opened before the clock starts.
+One turn is 240 characters from the user and 830 from the assistant, appended as two entries in one call if the library
+has such a call. Each figure comes from a fresh process; the contestants take turns, round after round. A figure is the
+median of the rounds (of each round's median over its appends), a ratio is the median of the rounds' ratios, and the
+spread is the lowest and the highest round. Leases, connections and files are opened before the clock starts.
+
 openai-agents, langgraph and google-adk sync every append, which `durability="os"` does not: compare them with the
-durable rows too. pi runs in node, the others in Python. Resuming: openai-agents and google-adk fetch their newest 40
-items without a summary, which they do not have; pi has one and reads the whole file. On PostgreSQL every other
-contestant has a connection for each session; Turnlog has 8, and what waits meanwhile goes into one call. All sessions
-begin empty. Turnlog's messages are made searchable in the first pause or after 5 seconds, which such a burst does not
-last; what that costs is in the figure beside it, and no other contestant has it. Servers, database and clients share
-the cores of one machine: where all cores are busy, a second server can only add what they have left, and the
-processor time of a turn says who has it.
-Servers run on the machine of their clients. google-adk's has its own default store, which syncs, and a model that
-answers at once in one piece; Turnlog's has the offline model, which counts its prompt and streams in four. Each of its
-clients sends 20 turns, google-adk's 5, and a turn that failed does not count."""
+durable rows too. pi runs in node, the others in Python. On a resume, openai-agents and google-adk fetch their newest 40
+items without a summary, which they do not have; pi has one and reads the whole file.
+
+On PostgreSQL every other contestant has a connection for each session. Turnlog has 8 in total, and appends that wait go
+into one call together. All sessions begin empty. Turnlog indexes messages for search in the first pause or after 5
+seconds, and such a burst is shorter; the neighbouring figure has that cost, which no other contestant has.
+
+Servers, database and clients share the cores of one machine. If all cores are busy, a second server can only use what
+is left; the processor time of a turn shows which process needs it. google-adk's server has its own default store, which
+syncs, and a model that answers at once in one piece. Turnlog's server has the offline model, which counts its prompt
+and streams in four pieces. Each of Turnlog's clients sends 20 turns, each of google-adk's 5. A failed turn does not
+count."""
 
 
 def show(value: float | None, metric: str = "us") -> str:
@@ -132,7 +135,7 @@ def conditions(results: Results, servers: list[str], minutes: float, load: float
 
 
 def table(verdicts: list[Verdict], results: Results) -> str:
-    head = "| work | Turnlog | beside | ratio or figure (spread) | reach | reached |\n|---|---|---|---|---|---|"
+    head = "| work | Turnlog | others | ratio or figure (spread) | target | met |\n|---|---|---|---|---|---|"
     return "\n".join([head, *(verdict_row(verdict, results) for verdict in verdicts)])
 
 
@@ -143,7 +146,7 @@ def misses(verdicts: list[Verdict]) -> str:
         return "No reach was measured."
     if not missed:
         return f"All of the {len(judged)} reaches that were measured are met."
-    return f"{len(missed)} of {len(judged)} reaches are missed:\n\n" + "\n".join(f"- {work}" for work in missed)
+    return f"{len(missed)} of {len(judged)} targets are missed:\n\n" + "\n".join(f"- {work}" for work in missed)
 
 
 def write(
@@ -163,7 +166,7 @@ def write(
     (HERE / drawing).write_text(plot.draw(results), encoding="utf-8")
     failed = "".join(f"- `{key}` was not measured: {why}\n" for key, why in failures.items())
     summary = misses(verdicts) + ("\n\n" + failed.rstrip() if failed else "")
-    title = "# Turnlog beside its peers" + ("" if whole else " (partial run)")
+    title = "# Turnlog compared with other libraries" + ("" if whole else " (partial run)")
     page = [
         title,
         "Written by `make bench`. " + conditions(results, servers, minutes, load),

@@ -1,4 +1,4 @@
-"""`python benchmarks/run.py [--quick] [--only NAME]`: Turnlog beside its peers, same work, one run, ratios.
+"""`python benchmarks/run.py [--quick] [--only NAME]`: compares Turnlog with other libraries on the same work.
 
 Each figure comes from a fresh process. The contestants of a group take turns, round after round, so that what else
 the machine does falls on all of them alike; a figure is the median of the rounds, a ratio the median of the rounds'
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # The script's own directory would make `limits` or `plan` importable by any package the peers bring along.
 sys.path[0] = str(ROOT)
 
-from benchmarks import install, postgres_server, report  # noqa: E402 - the path has to be set first
+from benchmarks import in_short, install, postgres_server, report  # noqa: E402 - the path has to be set first
 from benchmarks.claims import Results  # noqa: E402
 from benchmarks.plan import FULL, QUICK, Fixture, Group, Scale, Task, groups  # noqa: E402
 from benchmarks.workload import make_turns  # noqa: E402
@@ -114,7 +114,7 @@ def run_group(group: Group, rounds: int, skip: set[str], results: Results, failu
             try:
                 answer = run_task(task)
             except Failed as failure:
-                # Half a measurement must not be judged beside whole ones.
+                # An incomplete measurement must not be compared with complete ones.
                 results.pop(task.key, None)
                 failures[task.key] = str(failure)
                 print(f"  {task.key} failed: {failure}", flush=True)
@@ -124,7 +124,7 @@ def run_group(group: Group, rounds: int, skip: set[str], results: Results, failu
 
 def parse_arguments() -> argparse.Namespace:
     names = [group.name for group in groups(QUICK)]
-    parser = argparse.ArgumentParser(description="Turnlog beside its peers: same work, one run, ratios.")
+    parser = argparse.ArgumentParser(description="Compares Turnlog with other libraries on the same work.")
     parser.add_argument("--quick", action="store_true", help="a tenth of the size, two rounds")
     parser.add_argument("--only", metavar="NAME", choices=names, help="one group: " + ", ".join(names))
     return parser.parse_args()
@@ -137,6 +137,9 @@ def run(scale: Scale, only: str | None) -> tuple[Results, dict[str, str], list[s
     if why := install.make_node():
         print(f"pi is left out: {why}", flush=True)
         skip.add("pi")
+    if why := install.make_litellm():
+        print(f"LiteLLM is left out: {why}", flush=True)
+        skip.add("peers.litellm_proxy")
     shutil.rmtree(DATA, ignore_errors=True)
     DATA.mkdir()
     results: Results = {}
@@ -163,6 +166,8 @@ def main() -> None:
     whole = not asked.quick and asked.only is None
     minutes = (time.perf_counter() - begin) / 60
     text = report.write(results, failures, scale, servers, whole=whole, minutes=minutes, load=load)
+    if whole:
+        in_short.write()
     print("\n" + text)
 
 

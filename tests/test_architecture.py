@@ -12,86 +12,56 @@ import turnlog
 SRC = Path(turnlog.__file__).parent
 MODULES = sorted(SRC.rglob("*.py"))
 
-ALLOWED = {
-    "core": {"core", "errors"},
-    "codecs": {"core", "codecs", "errors"},
-    "stores": {"core", "codecs", "stores", "errors"},
-    "providers": {"core", "providers", "errors"},
-    "sessions": {"core", "stores", "errors"},
-    "copying": {"core", "codecs", "stores", "sessions", "errors"},
-    "importing": {"core", "codecs", "stores", "importing", "errors"},
-    "exporting": {"core", "codecs", "exporting", "errors"},
-    "doctor": {"core", "stores", "importing", "doctor", "errors"},
-    "settings": {"core", "errors"},
-    "progress": {"stores"},
-    "testing": {"core", "codecs", "stores", "providers", "testing", "errors"},
-    "tools": {"core", "tools", "errors"},
-    "request_log": {"core", "errors"},
-    "retrying": {"errors"},
-    "memory": {"core", "stores", "errors", "memory_tables", "memory_postgres"},
-    "memory_tables": {"core", "stores", "errors", "memory"},
-    "memory_postgres": {"core", "stores", "errors", "memory"},
-    "expiry": {"core", "stores", "sessions", "settings", "errors"},
-    "live": {"core"},
-    "tickets": {"core", "live", "stores"},
-    "calibration": {"core", "stores"},
-    "journal": {"core", "stores", "sessions", "errors"},
-    "compactor": {"core", "journal", "retrying", "errors"},
-    "ladder": {"core", "compactor", "journal", "errors"},
-    "agents": {"core", "compactor", "providers", "tools"},
-    "runner": {
-        *("core", "stores", "providers", "tools", "sessions", "errors"),
-        *("agents", "calibration", "compactor", "journal", "ladder", "retrying"),
-    },
-    "queue": {"core", "stores", "errors", "journal", "live", "runner", "tickets"},
-    "stopping": {"stores", "errors", "queue"},
-    "library": {
-        *("core", "stores", "sessions", "settings", "errors"),
-        *("agents", "compactor", "expiry", "journal", "ladder", "memory", "queue", "runner", "stopping"),
-    },
-    "wiring": {
-        *("core", "stores", "providers", "tools", "sessions", "settings", "errors"),
-        *("agents", "compactor", "journal", "library", "memory", "queue", "request_log", "runner"),
-    },
-    "convlog": {"core", "stores", "errors", "convlog_files", "convlog_tables", "convlog_postgres"},
-    "convlog_files": {"core", "stores", "errors", "convlog"},
-    "convlog_tables": {"stores", "convlog"},
-    "convlog_postgres": {"stores", "convlog", "convlog_blocks", "errors"},
-    "convlog_blocks": {"stores"},
-    "channels": {"core", "channels", "errors"},
-    "outbox": {"core", "stores", "channels", "errors"},
-    "chat_commands": {"core", "library", "errors"},
-    "visits": {"core", "channels", "chat_commands", "outbox"},
-    "settling": {"core", "errors", "chat_commands", "library", "live", "outbox", "queue", "visits"},
-    "switchboard": {
-        *("core", "stores", "errors", "channels", "chat_commands", "convlog"),
-        *("library", "live", "outbox", "queue", "settling", "visits"),
-    },
-    "server": {
-        *("core", "stores", "sessions", "settings", "errors", "__version__", "switchboard"),
-        *("channels", "convlog", "expiry", "library", "live", "outbox", "queue", "stopping", "wiring", "web", "server"),
-    },
-    "cli": {
-        *("core", "stores", "providers", "sessions", "settings", "copying", "progress", "errors", "__version__"),
-        *("agents", "library", "queue", "wiring", "server", "cli"),
-        *("doctor", "exporting", "importing", "testing"),
-        *("channels", "convlog", "expiry", "memory", "outbox", "switchboard"),
-    },
-    "__main__": {"cli"},
-    "errors": set(),
-    "__init__": {"core", "errors", "stores", "sessions", "copying", "wiring", "library", "tools"},
-}
-"""part → parts it may import. Only lazily loaded names make `turnlog` itself know the rest."""
+FLOORS = (
+    {"errors", "texts", "web"},
+    {"background", "engine"},
+    {"core"},
+    {"codecs"},
+    {"stores", "providers", "tools", "channels.platforms"},
+    {"sessions", "convlog", "memory", "interchange.exporting", "shapes"},
+    {"turns"},
+    {"settings", "typed_settings"},
+    {"access", "erasing"},
+    {"library"},
+    {"sync"},
+    {"channels", "interchange"},
+    {"own_files"},
+    {"wiring"},
+    {"server", "adapters"},
+    {"cli"},
+)
+"""From the ground up. A part imports itself and what stands on lower floors, never its neighbours."""
+CONTRACT_OF_CHANNELS = {"channels", "channels.http"}
+"""What every platform is written against, so it stands beside them; the rest of `channels` joins them to sessions."""
+ANYWHERE = {"", "__main__", "testing.bench", "testing.torture"}
+"""The package itself hands out names, lazily; `python -m turnlog` starts the command line; bench and torture try the
+whole program, so they stand in `testing` and use all of it."""
 
 IMPURE = {"asyncio", "os", "time", "random", "secrets", "logging", "threading", "pathlib", "socket", "subprocess", "io"}
 
 
-def part(path):
-    return path.relative_to(SRC).with_suffix("").parts[0]
+def module_of(path):
+    """Its name within the package; a package is named without `__init__`, the whole one by nothing."""
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {module_of(path) for path in MODULES}
+
+
+def part_of(module):
+    if module in CONTRACT_OF_CHANNELS:
+        return "channels.platforms"
+    parts = {part for floor in FLOORS for part in floor} | {"testing"}
+    return max((part for part in parts if f"{module}.".startswith(f"{part}.")), key=len)
+
+
+def floor_of(part):
+    return next(number for number, floor in enumerate(FLOORS) if part in floor)
 
 
 def imported(path):
-    """(module as written from the package's root, or the outer module's name) for each import statement."""
+    """("inner", a module of ours) or ("outer", a top-level module of others) for each import statement."""
     package = ["turnlog", *path.relative_to(SRC).parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -100,15 +70,26 @@ def imported(path):
             yield "outer", (node.module or "").partition(".")[0]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] + (node.module or "").split(".") * bool(node.module)
-            inner = base[1:] if len(base) > 1 else None
-            yield from (("inner", inner[0]),) if inner else (("inner", alias.name) for alias in node.names)
+            for alias in node.names:
+                whole = ".".join([*base[1:], alias.name])
+                yield "inner", whole if whole in NAMES else ".".join(base[1:])
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
-def test_every_module_imports_only_what_its_part_may(path):
+def test_every_module_imports_only_from_floors_below_its_own(path):
+    module = module_of(path)
+    if module in ANYWHERE:
+        return
+    part = part_of(module)
+    floor = floor_of("channels") if part == "testing" else floor_of(part)
     for kind, name in imported(path):
-        if kind == "inner":
-            assert name in ALLOWED[part(path)], f"{path.name} imports {name}"
+        if kind == "inner" and name:
+            other = part_of(name)
+            assert (
+                other == part
+                or (other != "testing" and floor_of(other) < floor)
+                or (other == "testing" and part == "cli")
+            ), f"{module} imports {name}"
 
 
 @pytest.mark.parametrize("path", sorted((SRC / "core").glob("*.py")), ids=lambda path: path.name)
@@ -153,3 +134,60 @@ def test_every_error_has_a_message_and_a_hint_of_its_own():
         if kind not in (turnlog.StoreError,):
             assert error.hint
         assert kind("other", hint="do this").hint == "do this"
+
+
+def test_no_two_public_classes_or_types_have_one_name():
+    """One word, one meaning: a reader who searches for a name finds one thing."""
+    found = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(module_of(path))
+            elif isinstance(node, ast.AnnAssign) and "TypeAlias" in ast.unparse(node.annotation):
+                found.setdefault(ast.unparse(node.target), []).append(module_of(path))
+    assert {name: where for name, where in found.items() if len(where) > 1 and not name.startswith("_")} == {}
+
+
+def made_of_dicts(tree):
+    """Names that a module assigns an object literal to."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value and isinstance(node.value, ast.Dict):
+            yield from (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+
+
+def test_every_fact_that_is_written_to_the_ledger_has_a_struct():
+    """So that one place says which fields a fact has; `facts.read` gives it back."""
+    for path in MODULES:
+        if module_of(path).startswith(("stores", "testing")):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        raw = set(made_of_dicts(tree))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("put_if_absent", "cas"):
+                wrong = [a for a in node.args if isinstance(a, ast.Dict) or (isinstance(a, ast.Name) and a.id in raw)]
+                assert not wrong, f"{module_of(path)}, line {node.lineno}"
+
+
+EDGES = [path for path in MODULES if path.relative_to(SRC).parts[0] in ("server", "cli")]
+ROUTES = [path for path in EDGES if path.relative_to(SRC).parts[:2] in {("server", "api"), ("server", "pages")}]
+RAW = {"store", "queue", "_store", "_queue"}
+RAW_NAMES = {"Store", "Queue", "Runner", "open_store"}
+
+
+@pytest.mark.parametrize("path", EDGES, ids=lambda path: str(path.relative_to(SRC)))
+def test_no_edge_holds_a_store_or_a_queue(path):
+    """Edges act through `Turnlog.acting_for(principal)` and named verbs of `Turnlog` (decision 25)."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    attributes = [(node.lineno, node.attr) for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    assert [found for found in attributes if found[1] in RAW] == []
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert not {alias.name for node in imports for alias in node.names} & RAW_NAMES
+
+
+@pytest.mark.parametrize("path", ROUTES, ids=lambda path: str(path.relative_to(SRC)))
+def test_no_route_holds_the_opened_library(path):
+    """Routes get the `Access` of whoever asks; `Turnlog`, which may do everything, stays with what starts them."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not attributes & {"turnlog", "_turnlog"}
+    assert not {name for kind, name in imported(path) if kind == "inner"} & {"library", "wiring"}

@@ -19,7 +19,7 @@ def run(name, *args, home, code=0):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr
@@ -71,7 +71,7 @@ def test_the_own_loop_is_refused_once_and_answers_every_turn(tmp_path):
 def test_the_talk_streams_calls_a_tool_and_remembers_after_a_new_start(tmp_path):
     printed = run("talk.py", home=tmp_path)
     assert "[opening_hours {'day': 'Sunday'} -> closed]" in printed
-    assert "Your name is Ada" in printed.rpartition("You > ")[2]
+    assert "“My name is Ada.”" in printed.rpartition("You > ")[2]
     assert len(set(re.findall(r"\(stored in (\S+)\)", printed))) == 1
 
 

@@ -35,7 +35,7 @@ def test_later_wins_and_each_value_says_where_it_came_from(tmp_path):
         ("[session]\nhistory_limt = 3", "session.history_limit"),
         ('[session]\npreset = "zeroclav"', "zeroclaw"),
         ("session = 1", "[session]"),
-        ("[session]\nhistory_limit = 'x'", "concepts"),
+        ("[session]\nhistory_limit = 'x'", "settings.md"),
         ("[session]\nhistory_limit = 0", "history_limit"),
         ("[model]\nwindow = 5", "model.window"),
         ('[session]\nreset = "hourly"', "daily:04:00"),
@@ -44,7 +44,11 @@ def test_later_wins_and_each_value_says_where_it_came_from(tmp_path):
         ('[compaction]\nkeep = "turns:0"', "turns:20"),
         ('[compaction]\ntriggers = ["tokens"]', "tokens:80000"),
         ("[agents.Ops]\nsystem = ''", "a-z"),
-        ("[agents.ops]\nsistem = ''", "concepts"),
+        ("[agents.ops]\nsistem = ''", "agents.ops.system"),
+        ("[agents.ops]\nsystem = 5", "agents.ops.system; see docs/reference/settings.md"),
+        ("[agents]\nops = 5", "[agents.ops]"),
+        ("[channels]\ntelegram = 5", "[channels.telegram]"),
+        ('[queue]\nmode = "all"', "steer, followup, collect, interrupt"),
         ("not toml at all", "line"),
     ],
 )
@@ -54,11 +58,31 @@ def test_a_wrong_setting_is_an_error_that_says_what_is_right(tmp_path, toml, nea
     assert near in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["TURNLOG_SEVER_PORT", "TURNLOG_SERVER_PRT", "TURNLOG_X"])
-def test_an_unknown_variable_is_an_error(tmp_path, name):
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("TURNLOG_SEVER_PORT", "TURNLOG_SERVER_PORT"),
+        ("TURNLOG_SERVER_PRT", "TURNLOG_SERVER_PORT"),
+        ("TURNLOG_PORT", "TURNLOG_SERVER_PORT"),
+        ("TURNLOG_HOEM", "TURNLOG_HOME"),
+        ("TURNLOG_REQUESTLOG", "TURNLOG_REQUEST_LOG"),
+        ("TURNLOG_STORE", "TURNLOG_STORE_URL"),
+        ("TURNLOG_MODEL", "TURNLOG_MODEL_NAME"),
+        ("TURNLOG_X", "TURNLOG_"),
+    ],
+)
+def test_an_unknown_variable_is_an_error_that_names_the_nearest(tmp_path, name, near):
+    with pytest.raises(UsageError, match=name) as caught:
         load(tmp_path, env={name: "1"})
+    assert near in caught.value.hint
     assert load(tmp_path, env={"TURNLOG_REQUEST_LOG": "x", "PATH": "y"}).server.port == 8600
+
+
+def test_a_wrong_value_says_where_it_came_from(tmp_path):
+    with pytest.raises(UsageError, match=r"queue\.cap \(environment TURNLOG_QUEUE_CAP\) has the wrong form"):
+        load(tmp_path, env={"TURNLOG_QUEUE_CAP": "many"})
+    with pytest.raises(UsageError, match=r"queue\.cap \(config\.toml\) has the wrong form: Expected `int` >= 1"):
+        load(tmp_path, "[queue]\ncap = 0")
 
 
 def test_a_config_that_is_not_text_is_an_error(tmp_path):
@@ -95,12 +119,6 @@ def test_history_limit_is_the_message_trigger_and_bounds_what_is_kept(tmp_path):
 def test_a_small_window_keeps_a_small_tail(tmp_path):
     assert settings.limits_of(load(tmp_path), window=8_000).keep == Keep("tokens", 3_200)
     assert settings.limits_of(load(tmp_path, compaction_keep="tokens:9000"), window=8_000).keep == Keep("tokens", 3_200)
-
-
-def test_reset_is_read_in_minutes():
-    assert settings.parse_reset("off") == ("off", 0)
-    assert settings.parse_reset("idle:60") == ("idle", 60)
-    assert settings.parse_reset("daily:04:30") == ("daily", 270)
 
 
 def test_open_uses_the_store_of_the_settings(tmp_path):

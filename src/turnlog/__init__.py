@@ -1,11 +1,15 @@
-"""Turnlog keeps conversations between people and LLM agents: durable, isolated, always sendable, never forgotten."""
+"""Turnlog stores the conversations of LLM agents: durable, isolated, and within the model's context window."""
 
 from typing import TYPE_CHECKING, Any
 
 from .core.entries import (
+    Approval,
+    ApprovalAnswer,
     Assistant,
     Compaction,
     Entry,
+    Erasure,
+    Facts,
     Failed,
     Foreign,
     Opened,
@@ -21,97 +25,211 @@ from .core.entries import (
     Unpin,
     User,
 )
-from .core.keys import Inbound, SessionKey
+from .core.keys import Inbound, SessionById, SessionKey
 from .errors import (
     Ambiguous,
     Busy,
     Conflict,
+    ContentRefused,
     ContextOverflow,
     Corrupt,
     Denied,
+    MissingExtra,
+    NotAStore,
     NotFound,
     ProviderBusy,
     ProviderError,
     ProviderRefused,
     StoreError,
     StoreUnavailable,
+    SummaryRefused,
     ToolLimit,
     TurnlogError,
+    TurnStopped,
+    UnsupportedParameter,
     UsageError,
 )
 
 if TYPE_CHECKING:
-    from .copying import copy as copy
+    from .access import (
+        Access as Access,
+        CompactionReport as CompactionReport,
+        SessionHandle as SessionHandle,
+    )
+    from .core.compaction import Coverage as Coverage
+    from .core.events import (
+        ApprovalAnswered as ApprovalAnswered,
+        ApprovalRequest as ApprovalRequest,
+        CompactionEnd as CompactionEnd,
+        CompactionStart as CompactionStart,
+        Done as Done,
+        ErrorEvent as ErrorEvent,
+        Event as Event,
+        GuardStage as GuardStage,
+        Queued as Queued,
+        Snapshot as Snapshot,
+        Stopped as Stopped,
+        TextDelta as TextDelta,
+        ThinkingDelta as ThinkingDelta,
+        ToolCall as ToolCall,
+        ToolDone as ToolDone,
+        UsageReport as UsageReport,
+    )
+    from .core.facts import Fact as Fact
+    from .core.history import History as History
     from .core.principals import Principal as Principal
+    from .core.prompt import Prompt as Prompt
     from .core.query import Hit as Hit, Page as Page, Query as Query
     from .core.session import Session as Session
     from .library import Turnlog as Turnlog
     from .sessions import Sessions as Sessions
-    from .stores import Store as Store, open_store as open_store
+    from .sessions.copying import copy as copy
+    from .shapes import ShapedMessages as ShapedMessages
+    from .stores import Lease as Lease, Store as Store, open_store as open_store
+    from .sync import (
+        SyncAccess as SyncAccess,
+        SyncSessionHandle as SyncSessionHandle,
+        SyncSessions as SyncSessions,
+        SyncTurnlog as SyncTurnlog,
+    )
     from .tools import tool as tool
-    from .wiring import open as open
+    from .wiring import aconnect as aconnect, connect as connect, open as open
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Access": "access",
+    "CompactionReport": "access",
+    "SessionHandle": "access",
+    "Coverage": "core.compaction",
+    "CompactionEnd": "core.events",
+    "CompactionStart": "core.events",
+    "ApprovalAnswered": "core.events",
+    "ApprovalRequest": "core.events",
+    "Done": "core.events",
+    "ErrorEvent": "core.events",
+    "Event": "core.events",
+    "GuardStage": "core.events",
+    "Queued": "core.events",
+    "Snapshot": "core.events",
+    "Stopped": "core.events",
+    "TextDelta": "core.events",
+    "ThinkingDelta": "core.events",
+    "ToolCall": "core.events",
+    "ToolDone": "core.events",
+    "UsageReport": "core.events",
+    "Fact": "core.facts",
+    "History": "core.history",
+    "Principal": "core.principals",
+    "Prompt": "core.prompt",
     "Hit": "core.query",
     "Page": "core.query",
     "Query": "core.query",
     "Session": "core.session",
-    "copy": "copying",
     "Turnlog": "library",
-    "tool": "tools",
-    "open": "wiring",
-    "open_store": "stores",
-    "Store": "stores",
     "Sessions": "sessions",
-    "Principal": "core.principals",
+    "copy": "sessions.copying",
+    "Lease": "stores",
+    "Store": "stores",
+    "open_store": "stores",
+    "SyncAccess": "sync",
+    "SyncSessionHandle": "sync",
+    "SyncSessions": "sync",
+    "SyncTurnlog": "sync",
+    "ShapedMessages": "shapes",
+    "tool": "tools",
+    "aconnect": "wiring",
+    "connect": "wiring",
+    "open": "wiring",
 }
+"""Name → the module that has it."""
 
 __all__ = [
+    "Access",
     "Ambiguous",
+    "Approval",
+    "ApprovalAnswer",
+    "ApprovalAnswered",
+    "ApprovalRequest",
     "Assistant",
     "Busy",
     "Compaction",
+    "CompactionEnd",
+    "CompactionReport",
+    "CompactionStart",
     "Conflict",
+    "ContentRefused",
     "ContextOverflow",
     "Corrupt",
+    "Coverage",
     "Denied",
+    "Done",
     "Entry",
+    "Erasure",
+    "ErrorEvent",
+    "Event",
+    "Fact",
+    "Facts",
     "Failed",
     "Foreign",
+    "GuardStage",
+    "History",
     "Hit",
     "Inbound",
+    "Lease",
+    "MissingExtra",
+    "NotAStore",
     "NotFound",
     "Opened",
     "Page",
     "Pin",
     "Principal",
+    "Prompt",
     "ProviderBusy",
     "ProviderError",
     "ProviderRefused",
     "Query",
+    "Queued",
     "Received",
     "Rewind",
     "Selected",
     "Session",
+    "SessionById",
+    "SessionHandle",
     "SessionKey",
     "Sessions",
+    "ShapedMessages",
     "Shortened",
+    "Snapshot",
     "Status",
+    "Stopped",
     "Store",
     "StoreError",
     "StoreUnavailable",
+    "SummaryRefused",
+    "SyncAccess",
+    "SyncSessionHandle",
+    "SyncSessions",
+    "SyncTurnlog",
+    "TextDelta",
+    "ThinkingDelta",
     "Title",
+    "ToolCall",
+    "ToolDone",
     "ToolLimit",
     "ToolResult",
+    "TurnStopped",
     "Turnlog",
     "TurnlogError",
     "Undo",
     "Unpin",
+    "UnsupportedParameter",
     "UsageError",
+    "UsageReport",
     "User",
     "__version__",
+    "aconnect",
+    "connect",
     "copy",
     "open",
     "open_store",
@@ -120,7 +238,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What needs asyncio or a database is imported when it is first used, so that `import turnlog` stays light."""
+    """Imports what needs asyncio or a database at its first use, so that `import turnlog` stays fast."""
     if name in _LAZY:
         from importlib import import_module
 
@@ -128,3 +246,8 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, so that they are listed before their first use too."""
+    return sorted(__all__)

@@ -1,23 +1,29 @@
-"""Every error Turnlog raises, cut by what the caller should do about it.
+"""Every error that Turnlog raises, grouped by what the caller should do about it.
 
-    TurnlogError                  has .hint: one sentence on what to do
+    TurnlogError                  has .hint, which says what to do
     ├── UsageError                fix the call
-    ├── Denied                    not yours
+    │   ├── MissingExtra          install the extra that .extra names
+    │   └── UnsupportedParameter  the model cannot follow the parameter that .name names
+    ├── Denied                    the principal may not do this
     ├── NotFound                  no such session
     ├── Conflict                  read again and retry
     │   └── Ambiguous             name it more exactly; .matches lists the candidates
     ├── Busy                      a turn is running, or the queue is full
-    ├── ContextOverflow           does not fit even after the whole ladder
+    ├── ContextOverflow           the prompt does not fit, even after every step of the guard
     ├── ToolLimit                 a turn used all its rounds of tool calls
-    ├── ProviderError             the model's side failed
+    ├── TurnStopped               somebody stopped the turn; .text is its text so far
+    ├── ProviderError             the model's provider failed
     │   ├── ProviderBusy          try again after .retry_after_s
-    │   └── ProviderRefused       the request itself was refused
+    │   ├── ProviderRefused       the request itself was refused
+    │   │   └── ContentRefused    because of its content
+    │   └── SummaryRefused        the model's summary was not good enough
     └── StoreError                the storage failed
         ├── StoreUnavailable      disk full, read-only, locked, gone: nothing was written
+        ├── NotAStore             something else is at the store's address; also a UsageError
         └── Corrupt               .path and .line say where; entries .after and .before it are readable
 
-The first line of a class's docstring is its default message. Foreign exceptions stop at the adapter
-that met them and are mapped with `raise … from`.
+The first line of a class's docstring is its default message. The module that catches an exception of another library
+maps it with `raise … from`.
 """
 
 from collections.abc import Sequence
@@ -40,8 +46,24 @@ class UsageError(TurnlogError):
     hint = "Correct the call; nothing was changed."
 
 
+class MissingExtra(UsageError):
+    """A package is missing that an extra of Turnlog installs."""
+
+    def __init__(self, message: str = "", *, hint: str = "", extra: str = "all") -> None:
+        super().__init__(message, hint=hint or f'Install it: pip install "turnlog[{extra}]"')
+        self.extra = extra
+
+
+class UnsupportedParameter(UsageError):
+    """The model cannot do what a parameter asks for."""
+
+    def __init__(self, message: str = "", *, hint: str = "", name: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.name = name
+
+
 class Denied(TurnlogError):
-    """This is not yours to see or to change."""
+    """You may not see or change this."""
 
     hint = "Use a token with the scope this needs."
 
@@ -49,7 +71,7 @@ class Denied(TurnlogError):
 class NotFound(TurnlogError):
     """There is no such session."""
 
-    hint = "List the sessions to see which exist; a deleted one does not come back by itself."
+    hint = "List the sessions to see which exist; a deleted session cannot be restored."
 
 
 class Conflict(TurnlogError):
@@ -92,13 +114,25 @@ class ContextOverflow(TurnlogError):
 class ToolLimit(TurnlogError):
     """The turn used all its rounds of tool calls and gave no answer."""
 
-    hint = "Ask for a smaller step."
+    hint = "Ask for a smaller task."
+
+
+class TurnStopped(TurnlogError):
+    """The turn was stopped before its answer was complete."""
+
+    hint = "Its text so far is stored. Send another message to continue."
+
+    def __init__(self, message: str = "", *, hint: str = "", text: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.text = text
 
 
 class ProviderError(TurnlogError):
     """The model's provider failed."""
 
-    hint = "Try again; what was said is stored."
+    hint = "Try again; your message is stored."
+    status: int = 0
+    """The HTTP status that the model's API answered with; 0 if there is none."""
 
 
 class ProviderBusy(ProviderError):
@@ -115,6 +149,18 @@ class ProviderRefused(ProviderError):
     hint = "Check the model's name, the key and the settings."
 
 
+class SummaryRefused(ProviderError):
+    """The model's summary was not good enough to replace what it covers."""
+
+    hint = "Nothing was changed. Try again, or name another summary_model."
+
+
+class ContentRefused(ProviderRefused):
+    """The model refused the content."""
+
+    hint = "It is left out of the prompt from now on. Retry it, rephrase it, or continue without it."
+
+
 class StoreError(TurnlogError):
     """The store failed."""
 
@@ -125,11 +171,17 @@ class StoreUnavailable(StoreError):
     hint = "Check disk space, permissions and the store's address, then retry."
 
 
+class NotAStore(StoreError, UsageError):
+    """Something other than a Turnlog store is at this address."""
+
+    hint = "Choose another path. Nothing was changed."
+
+
 class Corrupt(StoreError):
     """A stored entry is damaged.
 
     `after` and `before` are the seqs of the nearest readable entries around the damage (0 and None at the
-    ends), so that a caller can go on with `read(before=after + 1)` and `read(after=before - 1)`.
+    ends), so that a caller can continue with `read(before=after + 1)` and `read(after=before - 1)`.
     """
 
     hint = "Nothing was overwritten. The entries before and after it are readable; restore the line from a backup."

@@ -1,37 +1,41 @@
-"""One frozen Settings, where each of its values came from, and the presets.
+"""Loads the settings, with the source of each value, and the presets.
 
-Defaults ← preset ← $TURNLOG_HOME/config.toml ← environment TURNLOG_<SECTION>_<KEY> ← flags; later wins. A key nobody
-knows is an error that names the nearest one: a misspelt setting must not be silently without effect.
+Defaults ← preset ← $TURNLOG_HOME/config.toml ← environment TURNLOG_<SECTION>_<KEY> ← flags; later wins. An unknown key
+is an error that names the nearest known one, because a misspelt setting must not be ignored silently.
 """
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_origin
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
+from .core import call_patterns, sections
 from .core.compaction import Keep, Trigger, parse_keep, parse_trigger
-from .core.guard import Limits
 from .core.keys import check_agent
+from .core.measuring import KEEP_SHARE, Limits
+from .core.reset import parse_reset
 from .errors import UsageError
 
-KEEP_SHARE = 0.4
-"""Of the window, what a kept tail may take at most when it is given in tokens."""
 DEFAULT_WINDOW = 128_000
-"""Where neither the model nor the settings say."""
+"""Used if neither the model nor the settings give a window."""
+PAGE = "docs/reference/settings.md"
+"""Documents every setting but those of channels and MCP servers."""
+Positive = Annotated[int, Meta(ge=1)]
 
 
-class SessionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class SessionSettings(Struct, frozen=True):
     enabled: bool = True
-    history_limit: int = 40
+    history_limit: Positive = 40
     preset: Literal["default", "zeroclaw", "sessions", "zyhive", "claw0", "claw0-keyed", "openclaw"] = "default"
     ttl: int | None = None
-    trash_days: int = 30
+    trash_days: Annotated[int, Meta(ge=0)] = 30
     reset: str = "off"
     key_format: Literal["canonical", "triple", "zeroclaw"] = "canonical"
     stored: Literal["everything", "text"] = "everything"
@@ -39,19 +43,19 @@ class SessionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     new_makes: Literal["session", "id", "label", "key"] = "session"
 
 
-class StoreSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class StoreSettings(Struct, frozen=True):
     url: str = "sqlite:{home}/memory/sessions.db"
     durability: Literal["full", "os"] = "full"
 
 
-class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class ModelSettings(Struct, frozen=True):
     name: str | None = None
-    window: int | None = None
+    window: Annotated[int, Meta(ge=1_000)] | None = None
     max_output: int | None = None
     summary_model: str | None = None
 
 
-class CompactionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class CompactionSettings(Struct, frozen=True):
     triggers: tuple[str, ...] = ("window:16384", "overflow", "manual")
     keep: str | None = None
     inject: Literal["system", "assistant", "pair", "user"] = "user"
@@ -61,30 +65,81 @@ class CompactionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     summary_tokens: int | None = None
     summary_chars: int | None = None
     summary_words: int | None = None
+    identifiers: Literal["append", "require"] = "append"
+    """What happens with identifiers that a summary lacks: a list is added, or the summary is refused."""
+    history_note: bool = True
+    """Whether a line after each summary names search_history and read_history, if the agent has both."""
+    summary_timeout_s: Annotated[float, Meta(ge=1)] = 120.0
+    """The time limit of one call of the summariser."""
 
 
-class QueueSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class QueueSettings(Struct, frozen=True):
     mode: Literal["steer", "followup", "collect", "interrupt"] = "steer"
-    cap: int = 20
+    cap: Positive = 20
 
 
-class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class ServerSettings(Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 8600
     hosts: tuple[str, ...] = ()
-    """Names under which a proxy makes the server known; addresses and localhost need not be listed."""
+    """Host names of proxies in front of the server; IP addresses and localhost need not be listed."""
     rate: int = 500
-    """Requests a second that one token may make."""
+    """Requests per second that one token may make."""
     drain_s: int = 20
-    """How long running turns may take to end when the server closes."""
+    """How long running turns may take to finish when the server stops."""
+    head_s: Positive = 10
+    """How long the head of a request may take to arrive."""
+    body_idle_s: Positive = 30
+    """How long a body may pause while it arrives."""
+    connections: Annotated[int, Meta(ge=2)] | None = None
+    """The total; None: half of the files that the process may open."""
+    connections_per_token: Positive | None = None
+    """Simultaneous requests, including streams; None: a quarter of all connections."""
+    connections_per_address: Positive | None = None
+    """Connections from one address without a valid token; None: a quarter of all."""
+    trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
+    """Addresses or networks whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
 
 
-class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class ApiSettings(Struct, frozen=True):
+    """The routes under /v1, for clients of OpenAI's and Anthropic's protocols."""
+
+    enabled: bool = True
+    relay: bool | None = None
+    """Whether clients may call models with the server's own keys; None: only while it listens on loopback."""
+    store_false: Literal["session", "nothing"] = "session"
+    """What `store: false` in a request means."""
+    linger_s: Annotated[float, Meta(ge=0)] = 10.0
+    """How long a call goes on after its client went away."""
+    session_from: tuple[str, ...] = ()
+    """Further fields of a request that name its session: user, safety_identifier, prompt_cache_key."""
+    announce: bool = True
+    """Whether answers have the field `turnlog`."""
+    reasoning: Literal["reasoning_content", "none"] = "reasoning_content"
+    """Where the thinking of a model is in answers of /v1/chat/completions."""
+    models: dict[str, str] = field(default_factory=dict[str, str])
+    """Name in a request, or a pattern with *, → PROVIDER:NAME, agent:NAME or default."""
+
+
+class ToolsSettings(Struct, frozen=True):
+    approval: Literal["writes", "all", "none"] = "writes"
+    """Which calls wait for a person's approval."""
+    allow: tuple[str, ...] = ()
+    """Patterns of calls that need no approval."""
+    deny: tuple[str, ...] = ()
+    """Patterns of calls that never run."""
+    approval_s: Annotated[float, Meta(gt=0)] = 86_400.0
+    """How long a call waits before it counts as denied."""
+
+
+class AgentSettings(Struct, frozen=True):
     system: str = ""
     model: str | None = None
     tools: tuple[str, ...] | None = None
-    """Only these of the tools there are; None: all."""
+    """The names of its tools; None: all."""
     workspace: str | None = None
+    approval: Literal["writes", "all", "none"] | None = None
+    """Instead of `tools.approval`."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -95,17 +150,19 @@ class Settings(Struct, frozen=True, kw_only=True):
     compaction: CompactionSettings = CompactionSettings()
     queue: QueueSettings = QueueSettings()
     server: ServerSettings = ServerSettings()
+    api: ApiSettings = field(default_factory=ApiSettings)
+    tools: ToolsSettings = ToolsSettings()
     channels: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     agents: dict[str, AgentSettings] = field(default_factory=dict[str, AgentSettings])
     mcp: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     origins: dict[str, str] = field(default_factory=dict[str, str])
-    """"section.key" → where its value came from; what is not named is a default."""
+    """"section.key" → the source of its value; a key that is missing here has its default."""
 
     def store_url(self) -> str:
         return self.store.url.replace("{home}", str(self.home))
 
 
-_SECTIONS: Mapping[str, type[Struct]] = MappingProxyType(
+SECTIONS: Mapping[str, type[Struct]] = MappingProxyType(
     {
         "session": SessionSettings,
         "store": StoreSettings,
@@ -113,9 +170,12 @@ _SECTIONS: Mapping[str, type[Struct]] = MappingProxyType(
         "compaction": CompactionSettings,
         "queue": QueueSettings,
         "server": ServerSettings,
+        "api": ApiSettings,
+        "tools": ToolsSettings,
     }
 )
-_FREE_SECTIONS = ("channels", "agents", "mcp")
+FREE_SECTIONS = ("channels", "agents", "mcp")
+"""Sections whose keys the user chooses."""
 
 _CLAW0: dict[str, Any] = {
     "store.url": "jsonl:{home}?dialect=flat&layout=claw0",
@@ -124,6 +184,8 @@ _CLAW0: dict[str, Any] = {
     "compaction.inject": "pair",
     "compaction.estimator": "chars4",
     "compaction.summary_tokens": 2_048,
+    "compaction.identifiers": "require",
+    "compaction.history_note": False,
     "model.window": 180_000,
     "model.max_output": 8_096,
     "session.new_makes": "label",
@@ -142,6 +204,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "compaction.when": "in_loop",
             "compaction.estimator": "chars16",
             "compaction.summary_chars": 6_000,
+            "compaction.identifiers": "require",
+            "compaction.history_note": False,
         },
         "sessions": {
             "session.key_format": "zeroclaw",
@@ -149,6 +213,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "compaction.inject": "system",
             "compaction.estimator": "chars16",
             "compaction.summary_chars": 6_000,
+            "compaction.identifiers": "require",
+            "compaction.history_note": False,
         },
         "zyhive": {
             "store.url": "jsonl:{home}?dialect=v3&layout=zyhive",
@@ -158,6 +224,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "compaction.when": "after_turn",
             "compaction.estimator": "bytes4",
             "compaction.summary_words": 500,
+            "compaction.identifiers": "require",
+            "compaction.history_note": False,
             "session.new_makes": "id",
         },
         "claw0": _CLAW0,
@@ -196,7 +264,7 @@ def load(
             origins[name] = f"environment {_variable(name)}" if origin == "environment" else origin
     preset = values.get("session.preset", "default")
     if preset not in PRESETS:
-        raise _unknown("preset", str(preset), PRESETS)
+        raise sections.unknown("preset", str(preset), PRESETS)
     for name, value in PRESETS[preset].items():
         if name not in values:
             values[name] = value
@@ -205,26 +273,25 @@ def load(
 
 
 def _assemble(home: Path, values: Mapping[str, Any], origins: dict[str, str]) -> Settings:
-    nested: dict[str, dict[str, Any]] = {}
+    tables: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, *FREE_SECTIONS)}
     for name, value in values.items():
         section, _, key = name.partition(".")
-        nested.setdefault(section, {})[key] = value
-    for agent in nested.get("agents", {}):
-        check_agent(agent)
-    try:
-        settings = msgspec.convert(
-            {"home": str(home), **nested, "origins": origins}, Settings, strict=False, dec_hook=_hook
-        )
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            f"a setting has the wrong form: {error}", hint="See docs/concepts.md for its values."
-        ) from error
+        if section in FREE_SECTIONS and not isinstance(value, dict):
+            raise _not_a_table(name)
+        tables[section][key] = value
+    agents = {
+        check_agent(name): sections.read(f"agents.{name}", own, AgentSettings, page=PAGE)
+        for name, own in tables["agents"].items()
+    }
+    read: dict[str, Any] = {
+        section: sections.read(section, tables[section], kind, page=PAGE, origins=origins)
+        for section, kind in SECTIONS.items()
+    }
+    settings = Settings(
+        home=home, **read, channels=tables["channels"], mcp=tables["mcp"], agents=agents, origins=origins
+    )
     _check(settings)
     return settings
-
-
-def _hook(kind: type, value: Any) -> Any:
-    return Path(value) if kind is Path else value
 
 
 def _check(settings: Settings) -> None:
@@ -233,30 +300,19 @@ def _check(settings: Settings) -> None:
     if settings.compaction.keep is not None:
         parse_keep(settings.compaction.keep)
     parse_reset(settings.session.reset)
-    bounds = (
-        ("session.history_limit", settings.session.history_limit, 1),
-        ("queue.cap", settings.queue.cap, 1),
-        ("model.window", settings.model.window or 1_000, 1_000),
-        ("session.trash_days", settings.session.trash_days, 0),
-    )
-    for name, value, least in bounds:
-        if value < least:
-            raise UsageError(f"{name} is {value}, but must be at least {least}", hint=f"Correct {name}.")
+    for pattern in (*settings.tools.allow, *settings.tools.deny):
+        call_patterns.parse(pattern)
+    for proxy in settings.server.trusted_proxies:
+        try:
+            ip_network(proxy)
+        except ValueError as error:
+            raise UsageError(
+                f"server.trusted_proxies: {error}", hint="Write addresses, or networks such as 10.0.0.0/8."
+            ) from error
 
 
-def parse_reset(text: str) -> tuple[str, int]:
-    """("off", 0), ("idle", minutes) or ("daily", minutes after midnight)."""
-    kind, _, rest = text.partition(":")
-    hour, _, minute = rest.partition(":")
-    match kind:
-        case "off" if not rest:
-            return "off", 0
-        case "idle" if rest.isdecimal() and int(rest) > 0:
-            return "idle", int(rest)
-        case "daily" if hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60:
-            return "daily", int(hour) * 60 + int(minute)
-        case _:
-            raise UsageError(f"{text!r} is not a way to reset sessions", hint="Write off, idle:60 or daily:04:00.")
+def _not_a_table(name: str) -> UsageError:
+    return UsageError(f"{name} must be a table", hint=f"Write [{name}] on a line of its own.")
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -268,12 +324,11 @@ def _from_file(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {error}", hint="Correct that line.") from error
     values: dict[str, Any] = {}
     for section, table in tables.items():
-        if section not in _SECTIONS and section not in _FREE_SECTIONS:
-            raise _unknown("section", section, (*_SECTIONS, *_FREE_SECTIONS))
+        if section not in SECTIONS and section not in FREE_SECTIONS:
+            raise sections.unknown("section", section, (*SECTIONS, *FREE_SECTIONS))
         if not isinstance(table, dict):
-            raise UsageError(f"[{section}] in {path} must be a table", hint=f"Write [{section}] on a line of its own.")
+            raise _not_a_table(section)
         for key, value in cast("dict[str, Any]", table).items():
-            _known(section, key)
             values[f"{section}.{key}"] = value
     return values
 
@@ -281,49 +336,51 @@ def _from_file(path: Path) -> dict[str, Any]:
 def _from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     for name in flags:
         section, _, key = name.partition(".")
-        if section not in _SECTIONS and section not in _FREE_SECTIONS:
-            raise _unknown("setting", name, _all_names())
-        _known(section, key)
+        if section in SECTIONS:
+            sections.check_known(section, key, SECTIONS[section].__struct_fields__)
+        elif section not in FREE_SECTIONS:
+            raise sections.unknown("setting", name, _all_names())
     return {name: value for name, value in flags.items() if value is not None}
 
 
 def _all_names() -> list[str]:
-    return [f"{section}.{name}" for section, kind in _SECTIONS.items() for name in kind.__struct_fields__]
+    return [f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.__struct_fields__]
 
 
-def _known(section: str, key: str) -> None:
-    if section in _SECTIONS and key not in _SECTIONS[section].__struct_fields__:
-        raise _unknown(
-            "setting", f"{section}.{key}", [f"{section}.{name}" for name in _SECTIONS[section].__struct_fields__]
-        )
-
-
-def _unknown(what: str, name: str, known: Any) -> UsageError:
-    near = get_close_matches(name, list(known), n=1, cutoff=0.3)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
-    return UsageError(f"unknown {what} {name!r}", hint=hint)
-
-
-_LISTS = {"triggers", "hosts"}
-"""Their variables hold several values, with commas between them."""
-_NOT_SETTINGS = {"TURNLOG_HOME", "TURNLOG_REQUEST_LOG"}
+_LISTS = {
+    f"{section}.{one.name}"
+    for section, kind in SECTIONS.items()
+    for one in msgspec.structs.fields(kind)
+    if get_origin(one.type) is tuple
+}
+"""Their variables hold several values, separated by commas."""
+_PREFIX = "TURNLOG_"
+_NOT_SETTINGS = {"TURNLOG_HOME", "TURNLOG_REQUEST_LOG", "TURNLOG_SRC"}
 
 
 def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
+    known = {_variable(name): name for name in _all_names()}
     for variable, text in env.items():
-        if not variable.startswith("TURNLOG_") or variable in _NOT_SETTINGS:
+        if not variable.startswith(_PREFIX) or variable in _NOT_SETTINGS:
             continue
-        section, _, key = variable[len("TURNLOG_") :].lower().partition("_")
-        if section not in _SECTIONS:
-            raise _unknown("environment variable", variable, list(map(_variable, _all_names())))
-        _known(section, key)
-        values[f"{section}.{key}"] = [part.strip() for part in text.split(",")] if key in _LISTS else text
+        if variable not in known:
+            raise _unknown_variable(variable, (*known, *_NOT_SETTINGS))
+        name = known[variable]
+        values[name] = [part.strip() for part in text.split(",")] if name in _LISTS else text
     return values
 
 
+def _unknown_variable(variable: str, known: Sequence[str]) -> UsageError:
+    """Compares without the common prefix, which would make all names similar."""
+    [nearest] = get_close_matches(variable[len(_PREFIX) :], [name[len(_PREFIX) :] for name in known], n=1, cutoff=0)
+    return UsageError(
+        f"unknown environment variable {variable!r}", hint=f"The nearest known one is {_PREFIX}{nearest}."
+    )
+
+
 def _variable(name: str) -> str:
-    return "TURNLOG_" + name.upper().replace(".", "_")
+    return _PREFIX + name.upper().replace(".", "_")
 
 
 def explain(settings: Settings) -> list[dict[str, Any]]:
@@ -331,7 +388,7 @@ def explain(settings: Settings) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {"key": "home", "value": str(settings.home), "origin": "TURNLOG_HOME, --home or default"}
     ]
-    for section in _SECTIONS:
+    for section in SECTIONS:
         for key, value in msgspec.structs.asdict(getattr(settings, section)).items():
             name = f"{section}.{key}"
             rows.append({"key": name, "value": value, "origin": settings.origins.get(name, "default")})
@@ -339,7 +396,7 @@ def explain(settings: Settings) -> list[dict[str, Any]]:
 
 
 def limits_of(settings: Settings, *, window: int | None = None, system: str = "") -> Limits:
-    """The guard's numbers for a model with this window."""
+    """The guard's limits for a model with this window."""
     room = settings.model.window or window or DEFAULT_WINDOW
     return Limits(
         window=room,
@@ -349,13 +406,14 @@ def limits_of(settings: Settings, *, window: int | None = None, system: str = ""
         estimator=settings.compaction.estimator,
         system=system,
         summary_tokens=settings.compaction.summary_tokens or 0,
+        identifiers=settings.compaction.identifiers,
     )
 
 
 def _trigger(settings: Settings, text: str) -> Trigger:
     trigger = parse_trigger(text)
     given = settings.origins.get("compaction.triggers", "preset")
-    # history_limit is the message trigger, unless the triggers were themselves given with a number.
+    # history_limit is the number of the message trigger, unless the triggers themselves give a number.
     if trigger.kind == "messages" and given.startswith("preset"):
         return Trigger("messages", settings.session.history_limit)
     return trigger

@@ -1,4 +1,4 @@
-"""A switchboard with platforms played around it, in one process: what the tests of channels share."""
+"""A gateway with platforms played around it, in one process: what the tests of channels share."""
 
 import asyncio
 import base64
@@ -12,21 +12,21 @@ from contextlib import asynccontextmanager
 import httpx
 
 import turnlog
+from tests.channels.platforms.discord import DiscordPlatform
+from tests.channels.platforms.feishu import FeishuPlatform
+from tests.channels.platforms.slack import SlackPlatform
 from turnlog.channels import Hook
-from turnlog.channels.choosing import open_channels
-from turnlog.channels.webhook import keys_of, sign
+from turnlog.channels.accounts import open_channels
+from turnlog.channels.gateway import Gateway
+from turnlog.channels.outbox import PENDING
+from turnlog.channels.platforms.webhook import keys_of, sign
 from turnlog.convlog import Filter, open_convlog
 from turnlog.core.entries import User, text_of, user_content
-from turnlog.outbox import AWAITED
-from turnlog.switchboard import Switchboard
 from turnlog.testing import FixedClock, ScriptedProvider, check_messages
-from turnlog.testing.platforms.discord import DiscordPlatform
-from turnlog.testing.platforms.feishu import FeishuPlatform
-from turnlog.testing.platforms.slack import SlackPlatform
 from turnlog.testing.platforms.telegram import TelegramPlatform
 from turnlog.testing.platforms.webhook import WebhookPlatform
 
-HANGS_AFTER_S = 40
+HANGS_AFTER_S = 150
 SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()
 KEYS = {"telegram": "hook-secret", "slack": "signing", "feishu": ("encrypt", "verify")}
 
@@ -98,20 +98,20 @@ class World:
 
 
 class Desk:
-    def __init__(self, t, convlog, switchboard, log, clock):
-        self.t, self.convlog, self.switchboard, self.log, self.clock = t, convlog, switchboard, log, clock
+    def __init__(self, t, convlog, gateway, log, clock):
+        self.t, self.convlog, self.gateway, self.log, self.clock = t, convlog, gateway, log, clock
 
     async def bring(self, kind, hook, account=None):
-        return await self.switchboard.receive(self.switchboard.find(kind, account), hook)
+        return await self.gateway.receive(self.gateway.find(kind, account), hook)
 
     async def settled(self):
-        """Every message that came in has its letter."""
-        while await self.t.store.ledger.list(AWAITED):  # noqa: ASYNC110
+        """Every message that came in has its reply."""
+        while await self.t.store.ledger.list(PENDING):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def delivered(self):
         await self.settled()
-        await self.switchboard.outbox.deliver_due()
+        await self.gateway.outbox.deliver_due()
 
     async def logged(self, agent, channel_id):
         page = await self.convlog.messages(agent, channel_id)
@@ -135,21 +135,22 @@ async def desk(url, world, channels, provider=None, *, clock=None, agents=("main
     provider = provider or ScriptedProvider()
     clock = clock or FixedClock(int(time.time() * 1000))
     flags.setdefault("store_durability", "os")
+    flags.update({f"agents_{name}": {} for name in agents if name != "main"})
     log = Log()
     async with (
         open_convlog(url) as convlog,
         turnlog.open(url, home="/nonexistent", provider=provider, clock=clock, **flags) as t,
     ):
-        booths = open_channels(channels, agents=agents, transport=world.transport)
-        switchboard = Switchboard(t, convlog, booths, clock=clock, log=log)
+        accounts = open_channels(channels, agents=agents, transport=world.transport)
+        gateway = Gateway(t, convlog, accounts, clock=clock, log=log)
         if start:
             await t.resume(rerun=True)
-            await switchboard.start()
+            await gateway.start()
         try:
-            yield Desk(t, convlog, switchboard, log, clock)
+            yield Desk(t, convlog, gateway, log, clock)
         finally:
             await t.queue.close()
-            await switchboard.close()
+            await gateway.close()
     for prompt in [*provider.prompts, *provider.summary_prompts]:
         check_messages(prompt.messages)
 
@@ -161,22 +162,26 @@ def telegram_hook(update, secret="hook-secret", **headers):
 
 def webhook_hook(fields, *, delivery=None, secret=SECRET, at=None):
     body = json.dumps(fields).encode()
-    delivery = delivery or os.urandom(8).hex()
-    stamp = str(int(time.time() if at is None else at))
-    headers = {
-        "webhook-id": delivery,
-        "webhook-timestamp": stamp,
-        "webhook-signature": sign(keys_of(secret)[0], delivery, stamp, body),
-    }
+    headers = webhook_headers(body, delivery=delivery or os.urandom(8).hex(), secret=secret, at=at)
     return Hook(headers=headers, body=body, now_s=time.time())
+
+
+def webhook_headers(body, *, delivery, secret=SECRET, at=None):
+    stamp = str(int(time.time() if at is None else at))
+    signature = sign(keys_of(secret)[0], delivery, stamp, body)
+    return {"webhook-id": delivery, "webhook-timestamp": stamp, "webhook-signature": signature}
 
 
 def slack_hook(fields, *, secret="signing", at=None):
     body = json.dumps(fields).encode()
+    return Hook(headers=slack_headers(body, secret=secret, at=at), body=body, now_s=time.time())
+
+
+def slack_headers(body, *, secret="signing", at=None):
     stamp = str(int(time.time() if at is None else at))
     digest = hmac.new(secret.encode(), f"v0:{stamp}:".encode() + body, hashlib.sha256).hexdigest()
     headers = {"x-slack-request-timestamp": stamp, "x-slack-signature": f"v0={digest}"}
-    return Hook(headers={**headers, "content-type": "application/json"}, body=body, now_s=time.time())
+    return {**headers, "content-type": "application/json"}
 
 
 def feishu_hook(world, fields, *, at=None, key="encrypt"):

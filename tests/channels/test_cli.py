@@ -24,11 +24,14 @@ def test_a_bot_can_be_tried_without_an_account(tmp_path):
     assert "/status" not in log.read_text()
     shown = json.loads(run("sessions", "list", "--json", home=tmp_path).stdout)["sessions"]
     assert [(row["key"], row["messageCount"]) for row in shown] == [("agent:main:telegram:direct:5", 4)]
-    letters = json.loads(run("channels", "outbox", "--json", home=tmp_path).stdout)["letters"]
-    assert [letter["state"] for letter in letters] == ["delivered"] * 3
+    replies = json.loads(run("channels", "outbox", "--json", home=tmp_path).stdout)["replies"]
+    assert [reply["state"] for reply in replies] == ["delivered"] * 3
     group = ("channels", "try", "telegram", "--group", "--name", "Eve", "--model", model)
-    second = run(*group, home=tmp_path, stdin="x\n")
-    assert second.stdout == "bot > ok\n"
+    second = run(*group, home=tmp_path, stdin="x\n@try_bot y\n/help\n")
+    heard, answered, helped = second.stdout.split("\n", 2)
+    assert "@try_bot" in heard
+    assert answered == "bot > ok"
+    assert helped.startswith("bot > /new")
     assert "delivered" in run("channels", "outbox", home=tmp_path).stdout
 
 

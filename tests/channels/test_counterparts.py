@@ -7,20 +7,21 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.channels.platforms import served
 from turnlog import Denied
 from turnlog.channels import Address, Hook, Outgoing
-from turnlog.channels.choosing import open_channels
-from turnlog.testing.platforms import served
+from turnlog.channels.accounts import open_channels
 from turnlog.testing.platforms.telegram import TelegramPlatform
 
+from ..waiting import GIVES_UP_S
 from .scenes import SECRET, World, desk, run, telegram_hook
 
 OUT = Outgoing(address=Address(chat="5"), text="good day", token="t" * 24)
 
 
 def only(world, kind, **more):
-    [booth] = open_channels(world.settings(kind, **more), transport=world.transport)
-    return booth.channel
+    [account] = open_channels(world.settings(kind, **more), transport=world.transport)
+    return account.channel
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -29,7 +30,9 @@ def test_telegram_the_library_accepts_what_our_platform_answers_and_reads_what_w
     platform = TelegramPlatform()
 
     async def main(address):
-        bot = telegram.Bot("1:test", base_url=f"{address}/bot", base_file_url=f"{address}/file")
+        patient = {f"{what}_timeout": GIVES_UP_S for what in ("read", "write", "connect", "pool")}
+        request = telegram.request.HTTPXRequest(**patient)
+        bot = telegram.Bot("1:test", f"{address}/bot", f"{address}/file", request, request)
         async with bot:
             assert bot.username == "try_bot"
             message = await bot.send_message(5, "from the library")
@@ -39,10 +42,10 @@ def test_telegram_the_library_accepts_what_our_platform_answers_and_reads_what_w
             assert update.message.is_topic_message
             assert update.effective_chat.type == "supergroup"
         # The same call, made by us, is the same to the platform.
-        [booth] = open_channels({"telegram": {"token": "1:test", "mode": "poll", "api_url": address}})
-        await booth.channel.send(OUT)
-        await booth.channel.show_typing(OUT.address)
-        await booth.channel.close()
+        [account] = open_channels({"telegram": {"token": "1:test", "mode": "poll", "api_url": address}})
+        await account.channel.send(OUT)
+        await account.channel.show_typing(OUT.address)
+        await account.channel.close()
         theirs, ours = (telegram.Message.de_json(message, bot) for message in platform.sent)
         assert (theirs.text, ours.text) == ("from the library", "good day")
         assert ours.chat.id == 5
@@ -96,7 +99,7 @@ def test_slack_the_library_and_we_make_the_same_call(world):
     web = pytest.importorskip("slack_sdk.web")
 
     def theirs(address):
-        client = web.WebClient("xoxb-test", base_url=f"{address}/api/")
+        client = web.WebClient("xoxb-test", base_url=f"{address}/api/", timeout=GIVES_UP_S)
         return client.chat_postMessage(channel="D1", text="good day", thread_ts="1.2")
 
     async def ours():
@@ -130,7 +133,7 @@ def test_feishu_the_library_opens_what_our_platform_seals_and_signs(world):
     assert json.loads(heard[0].event.message.content) == {"text": "hello"}
     # And what the library decrypts, we decrypt.
     sealed = json.loads(body)["encrypt"]
-    from turnlog.channels.feishu import decrypt
+    from turnlog.channels.platforms.feishu import decrypt
 
     assert AESCipher("encrypt").decrypt_str(sealed) == decrypt("encrypt", sealed).decode()
     [arrival] = only(world, "feishu").receive(Hook(headers=headers, body=body, now_s=time.time())).arrivals
@@ -188,11 +191,11 @@ def test_webhooks_signed_by_the_standards_library_are_taken_and_ours_verified_by
 @pytest.mark.filterwarnings("ignore")
 def test_discord_the_library_brings_messages_from_a_gateway_and_each_is_answered_once(url, world):
     pytest.importorskip("discord")
-    from turnlog.testing.platforms.discord_gateway import gateway
+    from tests.channels.platforms.discord_gateway import gateway
 
     async def main():
         async with gateway(world.discord) as address:
-            settings = world.settings("discord", api_url=address)
+            settings = world.settings("discord", api_url=address, answer="always")
             world.discord.address = address
             async with desk(url, DirectWorld(world), settings, start=True) as d:
                 await world.discord.connected.wait()

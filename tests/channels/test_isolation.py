@@ -65,7 +65,7 @@ def test_a_private_word_reaches_no_other_prompt(store, enabled, tmp_path):
 
     async def main():
         world, provider = World(), ScriptedProvider()
-        settings = world.settings()
+        settings = world.settings(answer="always")
         settings["telegram"]["second"] = {**settings["telegram"], "webhook_secret": "second"}
         async with desk(url, world, settings, provider, session_enabled=enabled) as d:
             for kind in KINDS:

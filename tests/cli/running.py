@@ -2,21 +2,22 @@
 
 import json
 import os
-import subprocess
-import sys
+
+from .. import warm
 
 
-def run(*args, home, stdin=None, **env):
+def run(*args, home, stdin="", cwd=None, **env):
     variables = {"PATH": os.environ["PATH"], "HOME": str(home), "TURNLOG_HOME": str(home), "LANG": "C.UTF-8", **env}
-    return subprocess.run(
-        [sys.executable, "-m", "turnlog", *args],
-        input=stdin if stdin is not None else "",
-        capture_output=True,
-        text=True,
-        env=variables,
-        cwd=home,
-        timeout=60,
-    )
+    return warm.run(*args, stdin=stdin, env=variables, cwd=cwd or home)
+
+
+def workspace(home, **files):
+    """The directory in which file tools may work, with these files in it."""
+    folder = home / "workspace"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    return folder
 
 
 def script(folder, *replies):

@@ -1,4 +1,4 @@
-"""Draws docs/chat.svg from a real chat: python -m tests.cli.screenshot"""
+"""Draws docs/images/terminal.svg from a real chat: python -m tests.cli.screenshot"""
 
 import re
 import tempfile
@@ -13,7 +13,7 @@ from rich.text import Text
 from .running import script
 from .terminals import terminal
 
-TARGET = Path(__file__).parents[2] / "docs" / "chat.svg"
+TARGET = Path(__file__).parents[2] / "docs" / "images" / "terminal.svg"
 WITHOUT_FONTS = re.sub(r"@font-face \{\{.*?\}\}\n|<!--.*?-->\n?", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 """A picture in a README should fetch nothing from elsewhere."""
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pexpect
 import pyte
 
-PATIENCE_S = 30.0
+from ..waiting import GIVES_UP_S
 
 
 class Terminal:
@@ -33,7 +33,7 @@ class Terminal:
             cwd=str(cwd or home),
             dimensions=(rows, columns),
             encoding="utf-8",
-            timeout=PATIENCE_S,
+            timeout=GIVES_UP_S,
         )
         self.child.delaybeforesend = None
 
@@ -60,7 +60,7 @@ class Terminal:
         return True
 
     def wait(self, holds, what):
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + GIVES_UP_S
         while not holds():
             alive = self.read()
             late = time.monotonic() > end or (not alive and not holds())

@@ -4,8 +4,8 @@ import unicodedata
 
 from hypothesis import given, settings, strategies as st
 
+from turnlog.cli.chat.markdown import GUTTER, StreamedReply, render, split_blocks
 from turnlog.cli.escaping import cut, escape, inline, pad, width
-from turnlog.cli.markdown import GUTTER, Reply, render, split_blocks
 from turnlog.cli.output import table, to_json
 
 SGR = r"\x1b\[[0-9;]*m"
@@ -82,9 +82,9 @@ end"""
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(1, 9), min_size=1))
 def test_an_answer_looks_the_same_however_it_was_cut_into_pieces(sizes):
-    whole = Reply(60)
+    whole = StreamedReply(60)
     whole.feed(TEXT)
-    pieces = Reply(60)
+    pieces = StreamedReply(60)
     lines, at, n = [], 0, 0
     while at < len(TEXT):
         step = sizes[n % len(sizes)]
@@ -95,12 +95,12 @@ def test_an_answer_looks_the_same_however_it_was_cut_into_pieces(sizes):
 
 
 def test_a_long_block_is_settled_before_its_end_and_shown_once():
-    reply = Reply(40)
+    reply = StreamedReply(40)
     lines = []
     for n in range(60):
         reply.feed(f"- item {n}\n")
         lines += reply.settled()
-        assert len(reply.live()) <= 12
+        assert len(reply.changing()) <= 12
     assert len(lines) > 40
     lines += reply.finish()
     assert [f"item {n}" in line for n, line in enumerate(lines)] == [True] * 60

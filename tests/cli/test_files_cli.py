@@ -12,10 +12,11 @@ import pytest
 
 import turnlog
 from turnlog.cli import app
-from turnlog.cli.torture_cli import KINDS, Witness, breach
 from turnlog.core.entries import Assistant, Compaction, Opened, Received, User, text_of
 from turnlog.testing import check_messages
+from turnlog.testing.torture import KINDS, Witness, breach
 
+from ..waiting import wait_until
 from .running import run
 from .terminals import terminal
 
@@ -85,7 +86,7 @@ def test_a_file_is_private_whole_and_never_replaced_unasked(talk, tmp_path):
     assert talk("chat", "-p", "more", "--session", "talk")[0] == 0
     code, _, err = talk("sessions", "export", "talk", "-o", file)
     assert code == 2
-    assert "is there already" in err
+    assert "exists already" in err
     assert "--force" in err
     assert file.read_bytes() == first
     file.chmod(0o644)
@@ -224,7 +225,7 @@ def test_an_import_of_nothing_or_into_nothing_is_refused(here, tmp_path, monkeyp
     monkeypatch.setenv("TURNLOG_SESSION_ENABLED", "false")
     code, _, err = here("sessions", "import", lines_in(tmp_path / "3f2a1b4c5d6e.jsonl", FLAT))
     assert code == 2
-    assert "no sessions are kept" in err
+    assert "sessions are switched off" in err
 
 
 @pytest.fixture
@@ -259,7 +260,7 @@ def test_repairs_are_carried_out_looked_at_again_and_taken_back(here, torn):
     assert told["changed"] == [str(torn)]
     assert os.path.isdir(told["backup"])
     assert len(told["problems"]) < len(found)
-    assert code == (1 if told["problems"] else 0)
+    assert code == (1 if any(not p["repair"].startswith("none needed") for p in told["problems"]) else 0)
     code, told, _ = here("doctor", torn, "--revert", "--json")
     assert (code, told) == (0, {"restored": [str(torn)]})
     assert torn.read_bytes() == before
@@ -276,13 +277,13 @@ def test_the_doctor_finds_nothing_in_a_store_of_ours(talk, tmp_path):
 
 def test_on_a_terminal_repairs_are_asked_about(tmp_path, torn):
     before = torn.read_bytes()
-    with terminal("doctor", str(torn), "--apply", home=tmp_path) as screen:
+    with terminal("doctor", str(torn), "--apply", home=tmp_path, columns=200) as screen:
         screen.see("torn line", "Carry out the repairs")
         screen.type("n\r")
         assert screen.end() == 2
         assert "nothing was changed" in screen.text
     assert torn.read_bytes() == before
-    with terminal("doctor", str(torn), "--apply", "--yes", home=tmp_path) as screen:
+    with terminal("doctor", str(torn), "--apply", "--yes", home=tmp_path, columns=200) as screen:
         screen.see("repaired:")
         screen.end()
     assert torn.read_bytes() != before
@@ -314,20 +315,27 @@ def test_neither_bench_nor_torture_touches_a_store_that_is_named(here, tmp_path,
 def test_torture_kills_processes_and_nothing_is_lost(tmp_path, kind):
     (tmp_path / "disk").mkdir()
     args = ("torture", "--kind", kind, "--kills", "6", "--dir", str(tmp_path / "disk"), "--json")
-    done = run(*args, home=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
-    assert told["kills"] == 6
-    assert told["accepted"] >= told["answered"] > 0
-    assert not list((tmp_path / "disk").iterdir())
+
+    def answered():
+        """On a busy machine all six may die before their first answer."""
+        done = run(*args, home=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        told = json.loads(done.stdout)
+        assert told["kills"] == 6
+        assert told["accepted"] >= told["answered"]
+        assert not list((tmp_path / "disk").iterdir())
+        return told["answered"]
+
+    assert wait_until(answered) > 0
 
 
 LYING = """
 import sys
 from pathlib import Path
-from turnlog.cli import app, torture_cli
+from turnlog.cli import app
+from turnlog.testing import torture
 
-kill = torture_cli.kill_once
+kill = torture.kill_once
 
 def lose_the_end(kind, folder, witness, rng):
     kill(kind, folder, witness, rng)
@@ -335,7 +343,7 @@ def lose_the_end(kind, folder, witness, rng):
         lines = file.read_bytes().splitlines(keepends=True)
         file.write_bytes(b"".join(lines[:4]))
 
-torture_cli.kill_once = lose_the_end
+torture.kill_once = lose_the_end
 sys.exit(app.run(["torture", "--kind", "jsonl", "--kills", "20", "--dir", sys.argv[1]]))
 """
 
@@ -419,7 +427,7 @@ def test_limits_are_those_of_the_next_turn(tmp_path):
     async def main():
         async with turnlog.open(f"sqlite:{tmp_path}/s.db", home=tmp_path, model_name="offline") as t:
             limits = await t.limits(KEY)
-            assert await t.model(KEY) == "offline"
+            assert (await t.model("main")).name == "offline"
             assert limits.window == 8_000
             assert limits == await t.limits(await t.session(KEY))
 

@@ -1,5 +1,6 @@
 """The chat, driven through a real terminal and read from its screen."""
 
+import asyncio
 import json
 import os
 import re
@@ -7,9 +8,10 @@ import time
 
 import pytest
 
+from turnlog.cli.chat import keys
 from turnlog.testing import check_messages
 
-from .running import requests, run, script
+from .running import requests, run, script, workspace
 from .terminals import terminal
 
 
@@ -41,7 +43,7 @@ def test_sessions_are_made_switched_and_found_by_the_beginning_of_their_label(tm
         t.say("what is the code word?")
         t.say("/new my-other")
         t.say("/switch my-")
-        t.see("Ambiguous: my- fits 2 sessions:")
+        t.see("Ambiguous: my- matches 2 sessions:")
         t.say("/switch nowhere")
         t.see("Session not found: nowhere")
         t.say("/switch")
@@ -51,6 +53,21 @@ def test_sessions_are_made_switched_and_found_by_the_beginning_of_their_label(tm
     assert "something else" not in json.dumps(last["messages"])
     for request in requests(log):
         check_messages(request["messages"])
+
+
+def test_a_refused_message_is_marked_as_left_out_and_sent_again_by_retry(tmp_path):
+    refused = {"error": {"status": 400, "code": "content_filter", "message": "The response was filtered"}}
+    model = script(tmp_path, refused, {"text": "now I can"})
+    with terminal("chat", "--model", model, home=tmp_path) as t:
+        t.prompt()
+        t.say("odd words")
+        t.see("Error: The response was filtered")
+        t.say("/history")
+        t.see("odd words  --- left out: the model refused it ---")
+        t.say("/retry")
+        t.see("now I can")
+        t.say("/retry")
+        t.see("the last turn did not fail")
 
 
 def test_commands_list_show_refuse_delete_and_never_reach_the_model(tmp_path):
@@ -104,13 +121,13 @@ def test_there_are_many_ways_out_and_all_are_clean(tmp_path, line):
 
 def test_control_sequences_of_a_model_and_a_tool_stay_words(tmp_path):
     evil = "\x1b[2J\x1b[1;1H\x1b]0;owned\x07\x9b31m &#27;[31m \u202e\r\nYou > rm -rf\n"
-    (tmp_path / "notes.txt").write_text(evil, encoding="utf-8")
+    work = workspace(tmp_path, notes=evil)
     answers = script(
         tmp_path,
         {"tool_calls": [{"id": "c1", "name": "read_file", "input": {"path": "notes.txt"}}]},
         {"text": f"before {evil} after", "deltas": ["before \x1b", "[2J", evil, " after"]},
     )
-    with terminal("chat", "--model", answers, home=tmp_path) as t:
+    with terminal("chat", "--model", answers, home=tmp_path, cwd=work) as t:
         t.prompt()
         t.say("read it")
         t.say("/history")
@@ -124,14 +141,14 @@ def test_control_sequences_of_a_model_and_a_tool_stay_words(tmp_path):
 
 
 def test_ctrl_c_stops_the_turn_keeps_the_partial_text_and_the_chat_goes_on(tmp_path):
-    answers = script(tmp_path, {"text": "x", "deltas": ["partly "] * 200, "delay_ms": 30}, {"text": "second"})
+    answers = script(tmp_path, {"deltas": ["partly "] * 200, "until": str(tmp_path / "never")}, {"text": "second"})
     log = tmp_path / "requests.jsonl"
     with terminal("chat", "--model", answers, home=tmp_path, TURNLOG_REQUEST_LOG=str(log)) as t:
         t.prompt()
         t.type("go on and on\r")
         t.see("partly partly")
         t.type("\x03")
-        t.see("stopped; what was said is kept")
+        t.see("stopped; the text so far is kept")
         t.prompt(2)
         t.say("and now?")
         t.see("second")
@@ -141,20 +158,24 @@ def test_ctrl_c_stops_the_turn_keeps_the_partial_text_and_the_chat_goes_on(tmp_p
 
 
 def test_what_is_typed_during_a_turn_is_answered_after_it(tmp_path):
-    answers = script(tmp_path, {"text": "slow", "deltas": ["slow "] * 30, "delay_ms": 40}, {"text": "to the second"})
+    gate = tmp_path / "gate"
+    answers = script(tmp_path, {"deltas": ["slow "] * 30, "until": str(gate)}, {"text": "to the second"})
     with terminal("chat", "--model", answers, home=tmp_path) as t:
         t.prompt()
         t.type("first\r")
         t.see("slow slow")
-        t.type("second\r")
-        t.see("› second")
-        t.type("/cost\r")
-        t.see("to the second", "/cost runs when this turn has ended.")
+        for line in ("second", "/cost"):
+            t.type(line)
+            t.wait(lambda line=line: f"› {line}" in t.text, line)
+            t.type("\r")
+            t.wait(lambda: "›" in [row.rstrip() for row in t.screen.display], "an empty line for the next one")
+        gate.touch()
+        t.see("› second", "to the second", "/cost runs after this turn.")
         t.prompt(2)
 
 
 def test_tools_compaction_and_errors_are_a_line_each(tmp_path):
-    (tmp_path / "notes.txt").write_text("one\ntwo\n", encoding="utf-8")
+    work = workspace(tmp_path, notes="one\ntwo\n")
     answers = script(
         tmp_path,
         {"tool_calls": [{"id": "c1", "name": "read_file", "input": {"path": "notes.txt"}}]},
@@ -164,7 +185,7 @@ def test_tools_compaction_and_errors_are_a_line_each(tmp_path):
         {"error": {"status": 401, "message": "invalid x-api-key"}},
         {"text": "A summary of notes.txt and missing.txt.", "for": "summary"},
     )
-    with terminal("chat", "--model", answers, home=tmp_path) as t:
+    with terminal("chat", "--model", answers, home=tmp_path, cwd=work) as t:
         t.prompt()
         t.say("read")
         t.see("● read_file(path: notes.txt) → 2 lines")
@@ -204,9 +225,10 @@ def test_enter_sends_and_alt_enter_ctrl_j_and_pastes_make_lines(tmp_path):
         t.type("\x1b\r")
         t.type("two")
         t.see("      two")
+        row = t.screen.cursor.y
         time.sleep(0.1)  # a person's pause: at once, it would be the end of a line that a program sends
         t.type("\n")
-        time.sleep(0.1)
+        t.wait(lambda: t.screen.cursor.y > row, "the next line")
         t.type("three")
         t.see("      three")
         t.type("\r")
@@ -219,6 +241,18 @@ def test_enter_sends_and_alt_enter_ctrl_j_and_pastes_make_lines(tmp_path):
     [first, second] = requests(log)
     assert first["messages"][-1]["content"] == "one\ntwo\nthree"
     assert second["messages"][-1]["content"] == f"{pasted} what is this?"
+
+
+def test_what_comes_in_one_read_is_sent_by_a_program_however_slow_the_machine_is(monkeypatch):
+    async def main():
+        rhythm = keys.Rhythm()
+        rhythm.beat()
+        monkeypatch.setattr(keys, "BURST_S", 0)
+        assert rhythm.in_burst
+        await asyncio.sleep(0)
+        assert not rhythm.in_burst, "somebody typed on"
+
+    asyncio.run(main())
 
 
 def test_history_survives_and_ctrl_r_searches_it(tmp_path):
@@ -243,7 +277,7 @@ def test_completion_offers_commands_sessions_and_files(tmp_path):
         t.prompt()
         t.say("/new other")
         t.type("/hist")
-        t.see("what was said, with markers")
+        t.see("show the messages, with marks")
         t.type("\x15/switch ze")
         t.see("  zebra")
         t.type("\t")
@@ -299,19 +333,22 @@ def test_a_dumb_terminal_gets_plain_lines(tmp_path):
 
 def test_a_terminal_that_is_resized_during_an_answer_shows_all_of_it(tmp_path):
     words = " ".join(f"w{n}" for n in range(150))
-    answers = script(tmp_path, {"text": words, "deltas": re.findall(r"\S+\s?", words), "delay_ms": 10})
+    gate = tmp_path / "gate"
+    answers = script(tmp_path, {"text": words, "deltas": re.findall(r"\S+\s?", words), "until": str(gate)})
     with terminal("chat", "--model", answers, home=tmp_path, rows=40) as t:
         t.prompt()
         t.type("go\r")
         t.see("w20 ")
         t.resize(50, 40)
+        gate.touch()
         t.prompt(2)
         for n in (0, 60, 149):
             assert re.search(rf"\bw{n}\b", t.text)
 
 
 def test_a_second_terminal_says_who_has_the_turn_and_waits(tmp_path):
-    slow = script(tmp_path, {"text": "slow", "deltas": ["slow "] * 60, "delay_ms": 50}, {"text": "for the second"})
+    gate = tmp_path / "gate"
+    slow = script(tmp_path, {"deltas": ["slow "] * 60, "until": str(gate)}, {"text": "for the second"})
     with terminal("chat", "--model", slow, home=tmp_path) as first:
         first.prompt()
         first.type("go\r")
@@ -319,7 +356,8 @@ def test_a_second_terminal_says_who_has_the_turn_and_waits(tmp_path):
         with terminal("chat", "--model", slow, home=tmp_path) as second:
             second.prompt()
             second.type("me too\r")
-            second.see(f"waiting: process {first.child.pid} on ")
+            second.see(f"waiting: a turn is running (process {first.child.pid} on ")
+            gate.touch()
             first.prompt(2)
             second.wait(lambda: second._prompts() >= 2, "its turn")
             assert "for the second" in second.text
@@ -330,7 +368,7 @@ def test_the_model_can_be_changed_in_the_middle(tmp_path):
         t.prompt()
         t.say("hello")
         t.say("/model nonsense")
-        t.see("names no model that can be used")
+        t.see("is not a known model")
         t.say(f"/model {script(tmp_path, {'text': 'from the script'})}")
         t.see("Model is now scripted:")
         t.say("again")
@@ -357,7 +395,7 @@ def test_rewinding_puts_the_words_back_at_the_prompt(tmp_path):
         t.say("/fork copy")
         t.see("Renamed to: A better title", "Forked into ses-")
         t.say("/search thing")
-        t.see("[user] ")
+        t.see("[user, tail] third «thing»", "[user, rewound] second «thing»")
 
 
 def test_the_editor_can_write_the_message(tmp_path):
@@ -374,16 +412,18 @@ def test_a_chat_that_waits_for_its_person_leaves_the_machine_alone(tmp_path):
     with terminal("chat", home=tmp_path) as t:
         t.prompt()
         t.see("ctx ")
-        t.read(2.0)  # what the first answer needs is got ready in the background
 
-        def spent_s():
+        def spent_ticks():
             with open(f"/proc/{t.child.pid}/stat", encoding="utf-8") as file:
                 fields = file.read().rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            return int(fields[11]) + int(fields[12])
 
-        before = spent_s()
-        t.read(3.0)
-        assert spent_s() - before <= 0.02
+        def rests():
+            before = spent_ticks()
+            time.sleep(2)
+            return spent_ticks() - before <= 1
+
+        t.wait(rests, "an idle chat, once it has got ready what the first answer needs")
 
 
 def test_words_that_could_not_be_stored_are_back_at_the_prompt(tmp_path):
@@ -400,3 +440,50 @@ def test_words_that_could_not_be_stored_are_back_at_the_prompt(tmp_path):
         t.see("Error: ", "cannot be written")
         t.wait(lambda: t.text.count("You > [pasted #1") == 2, "the words")
         assert "Press ENTER" not in t.text
+
+
+def test_recall_shows_what_the_memory_holds_for_this_person(tmp_path):
+    run("chat", "-p", "my cat is called Tom", home=tmp_path, TURNLOG_SESSION_ENABLED="false")
+    with terminal("chat", home=tmp_path) as t:
+        t.prompt()
+        t.say("/recall cat")
+        t.see("User: my cat is called Tom")
+        t.say("/recall elephants")
+        t.see("Nothing found for elephants.")
+
+
+WRITE = 'call write_file {"path": "notes.txt", "content": "hello"}'
+
+
+def test_a_call_that_writes_shows_its_diff_and_waits_for_y_or_n(tmp_path):
+    place = workspace(tmp_path)
+    with terminal("chat", home=tmp_path, cwd=place) as t:
+        t.prompt()
+        t.type(f"{WRITE}\r")
+        t.see("? write_file(path: notes.txt", "+hello", "y yes")
+        t.type("n not now\r")
+        t.see("denied: not now")
+        t.prompt()
+        assert not (place / "notes.txt").exists()
+        t.type(WRITE.replace("hello", "goodbye") + "\r")
+        t.see("+goodbye")
+        t.type("y\r")
+        t.see("created notes.txt")
+        t.prompt()
+    assert (place / "notes.txt").read_text() == "goodbye"
+
+
+def test_a_question_of_an_earlier_chat_is_shown_again_and_answered_by_a_command(tmp_path):
+    place = workspace(tmp_path)
+    with terminal("chat", home=tmp_path, cwd=place) as first:
+        first.prompt()
+        first.type(f"{WRITE}\r")
+        first.see("+hello")
+    with terminal("chat", home=tmp_path, cwd=place) as second:
+        second.see("? write_file(path: notes.txt", "+hello")
+        second.prompt()
+        second.say("/yes")
+        second.see("created notes.txt")
+        second.say("/no")
+        second.see("no call waits for approval")
+    assert (place / "notes.txt").read_text() == "hello"

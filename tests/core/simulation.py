@@ -27,22 +27,38 @@ KEEPS = (Keep("from_last_user"), Keep("turns", 2), Keep("messages", 3), Keep("fr
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("user"), st.sampled_from(["text", "blocks", "received", "blank"])),
+        st.tuples(st.just("user"), st.sampled_from(["text", "blocks", "received", "heard", "blank"])),
         st.tuples(st.just("assistant"), st.sampled_from(["text", "thinking", "blank", "string"])),
         st.tuples(st.just("call"), st.integers(1, 3), st.booleans()),
         st.tuples(st.just("result"), st.integers(0, 3), st.booleans()),
-        st.tuples(st.just("failed"), st.sampled_from(["interrupted", "provider"])),
+        st.tuples(st.just("failed"), st.sampled_from(["interrupted", "provider", "overflow", "refused_content"])),
         st.tuples(st.just("compact"), st.sampled_from(KEEPS)),
         st.tuples(st.just("undo"), st.none()),
         st.tuples(st.just("rewind"), st.integers(0, 40)),
         st.tuples(st.just("pin"), st.integers(0, 40)),
         st.tuples(st.just("unpin"), st.integers(0, 40)),
         st.tuples(st.just("shorten"), st.integers(0, 40)),
+        st.tuples(st.just("plain"), st.integers(0, 40)),
         st.tuples(st.just("title"), st.none()),
     ),
     max_size=40,
 )
 """Without regard to what makes sense: a result may come before its call, twice, late, or never."""
+
+
+_turn = st.just((("user", "text"), ("assistant", "text")))
+_mark = st.one_of(
+    st.tuples(st.just("rewind"), st.integers(0, 40)),
+    st.tuples(st.just("rewind"), st.integers(0, 40)),
+    st.tuples(st.just("pin"), st.integers(0, 40)),
+    st.tuples(st.just("unpin"), st.integers(0, 40)),
+    st.tuples(st.just("compact"), st.sampled_from(KEEPS)),
+    st.tuples(st.just("undo"), st.none()),
+)
+shaping = st.lists(_turn | st.tuples(_mark), min_size=10, max_size=60).map(
+    lambda found: [s for some in found for s in some]
+)
+"""Whole turns and what shapes a log: rewinds in all directions, compactions and undos, pins."""
 
 
 class Simulation:
@@ -59,9 +75,10 @@ class Simulation:
         admission.admit(self.row, bodies, leased=True)
         last = self.log[-1].seq if self.log else 0
         entries = [replace(body, seq=last + n, ts="2026-01-01T00:00:00.000Z") for n, body in enumerate(bodies, 1)]
-        whole = session.needs_whole_log(self.row, bodies)
-        self.log += entries
-        self.row = session.describe(None, self.log) if whole else session.describe(self.row, entries)
+        wanted = session.needed(self.row, bodies)
+        past = [entry for first, last in wanted or () for entry in self.log[first - 1 : last]]
+        self.log = [*self.log, *entries]
+        self.row = session.describe(None, self.log) if wanted == [] else session.describe(self.row, entries, past)
         return entries
 
     def word(self):
@@ -87,6 +104,10 @@ class Simulation:
             case "received":
                 (received,) = self.add(Received(content=word))
                 self.say(User(from_=(received.seq,)), word)
+            case "heard":
+                self.add(Received(content="never taken", mode="heard"))
+                heard, received = self.add(Received(content=word, mode="heard"), Received(content="asked"))
+                self.say(User(from_=(heard.seq, received.seq)), word)
             case _:
                 self.say(User(content=" \n"), "")
 
@@ -151,6 +172,11 @@ class Simulation:
         results = [e for e in self.log if isinstance(e, ToolResult)]
         if results:
             self.add(Shortened(targets=(results[which % len(results)].seq,), limit=1000))
+
+    def plain(self, which):
+        messages = [e for e in self.log if isinstance(e, MESSAGES)]
+        if messages:
+            self.add(Shortened(targets=(messages[which % len(messages)].seq,), limit=0, plain=True))
 
     def tail(self):
         """What `Sessions.load` reads: from the boundary on, and the few entries it needs from before."""

@@ -1,6 +1,7 @@
 """What became of a message, read from the log alone."""
 
-from turnlog.core.answers import Outcome, outcome_of, said_in_turn
+from turnlog.core.answers import outcome_of, said_in_turn
+from turnlog.core.turns import Outcome
 from turnlog.testing import entry
 
 CALL = [{"type": "text", "text": "looking"}, {"type": "tool_use", "id": "c", "name": "f", "input": {}}]

@@ -1,12 +1,13 @@
 """What fills the window, by its parts; when the next compaction is due; rows of lists; what models cost."""
 
 import pytest
+from msgspec import to_builtins
 
 from turnlog.core import context, guard, prices
 from turnlog.core.compaction import Keep, Trigger
-from turnlog.core.entries import Assistant, Compaction, Opened, Origin, Pin, ToolResult, User
+from turnlog.core.entries import Assistant, Compaction, Failed, Opened, Origin, Pin, ToolResult, User
 from turnlog.core.guard import Limits
-from turnlog.core.rows import row_of
+from turnlog.core.rows import public_row
 from turnlog.core.session import Session
 
 OPENED = Opened(
@@ -45,6 +46,37 @@ def test_claw0_counts_messages_only_and_shows_system_and_tools_beside_them():
     assert (split.total, split.tail, split.system, split.messages) == (1_234, 1_234, 100, 1)
     assert split.tools > 0
     assert f"{split.share:.1%}" == "0.7%"
+
+
+@pytest.mark.parametrize("estimator", ["calibrated", "chars4", "chars16", "bytes4"])
+@pytest.mark.parametrize("reported", [None, 3, 40, 5_000])
+@pytest.mark.parametrize("code", ["provider", "overflow", "refused_content", "stopped"])
+def test_the_parts_add_up_after_failed_turns_and_under_every_estimator(estimator, reported, code):
+    usage = {"input_tokens": reported, "output_tokens": 1} if reported else None
+    entries = [
+        *talk(6),
+        Compaction(seq=14, summary="The rent is 900 euros.", first_kept=6, covers=(2, 5)),
+        Pin(seq=15, target=2),
+        User(seq=16, content="and the deposit?"),
+        Assistant(seq=17, content="Two months.", usage=usage),
+        User(seq=18, content="a long question " * 50),
+        Assistant(seq=19, content="half an ans" * 50, stop="error"),
+        Failed(seq=20, code=code),
+    ]
+    limits = Limits(window=8_000, estimator=estimator, system="You are brief.", tools=(TOOL,))
+    split = context.split(entries, limits)
+    parts = [split.pins, split.summary, split.tail] + ([] if split.uncounted else [split.system, split.tools])
+    assert sum(parts) == split.total == guard.measure(entries, limits)
+    assert min(parts) >= 0
+    assert split.uncounted == (estimator in ("chars4", "bytes4"))
+
+
+def test_what_was_not_sent_of_a_failed_answer_is_not_measured():
+    answer = Assistant(seq=3, content="b", usage={"input_tokens": 100, "output_tokens": 5})
+    entries = [OPENED, User(seq=2, content="a"), answer, User(seq=4, content="c")]
+    partial = [Assistant(seq=5, content="half an ans" * 500, stop="error"), Failed(seq=6, code="provider")]
+    limits = Limits(window=8_000)
+    assert guard.measure([*entries, *partial], limits) == guard.measure(entries, limits)
 
 
 def test_an_empty_session_takes_nothing_but_its_system_prompt():
@@ -86,9 +118,9 @@ def test_a_row_has_the_fields_of_a_list_in_their_order():
     names = (
         "id agentId key label title messageCount turnCount createdAt lastAt tokenEstimate status channel compactions"
     )
-    assert list(row_of(session)) == names.split()
-    assert row_of(session)["label"] is None
-    assert row_of(session, file_path="agents/main/sessions/s.jsonl")["filePath"].endswith("s.jsonl")
+    assert list(to_builtins(public_row(session))) == names.split()
+    assert to_builtins(public_row(session))["label"] is None
+    assert to_builtins(public_row(session, file_path="agents/main/s.jsonl"))["filePath"].endswith("s.jsonl")
 
 
 def test_the_cost_is_that_of_the_models_family_and_of_no_other():

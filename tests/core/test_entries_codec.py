@@ -1,6 +1,7 @@
 """Entries as words, and entries as lines of the native dialect."""
 
 import json
+import zlib
 
 import msgspec
 import pytest
@@ -29,8 +30,11 @@ from turnlog.core.entries import (
     Unpin,
     User,
 )
+from turnlog.core.wellformed import accepted
 from turnlog.errors import StoreError, UsageError
 from turnlog.testing import answered, entry, opened, said
+
+TS = "2030-01-01T00:00:00.000Z"
 
 
 def log(*bodies):
@@ -139,6 +143,128 @@ def test_the_entries_of_one_append_say_where_it_ends():
     assert [native.decode(line).seq for line in lines] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("body", EVERY_TYPE, ids=lambda body: type(body).__name__)
+def test_a_checksum_covers_the_values_and_not_how_they_are_written(body):
+    (stored,) = log(body)
+    line = native.encode_stored(stored, 9)
+    values = json.loads(line)
+    assert [*values][-2:] == ["crc32", "until"]
+    for other in (
+        json.dumps(values),
+        json.dumps(values, sort_keys=True),
+        json.dumps(dict(reversed(values.items())), indent=None, separators=(" , ", " : "), ensure_ascii=False),
+        "\ufeff " + json.dumps(values) + "\r",
+    ):
+        assert native.decode(other.encode()) == stored
+        assert native.until_of(other.encode().removeprefix(b"\xef\xbb\xbf")) == 9
+    with pytest.raises(Undecodable, match="checksum"):
+        native.decode(json.dumps(values | {"until": 8}).encode())
+    with pytest.raises(Undecodable, match="checksum"):
+        native.decode(json.dumps(values | {"ts": "2026-01-02T03:04:05.679Z"}).encode())
+
+
+def test_no_bit_can_be_flipped_without_notice():
+    """Where a line still counts as sound, it says the same."""
+    call = {"type": "tool_use", "id": "x", "name": "n", "input": {"k": [1, None, True, 0.5], "at": "中"}}
+    stored = log(opened("s"), Received(content="hi"), User(from_=(2,)), Assistant(content=[call]), said("\ud800"))
+    data = native.encode_append(stored)
+    for place in range(len(data) * 8):
+        flipped = bytearray(data)
+        flipped[place // 8] ^= 1 << place % 8
+        lines = bytes(flipped).split(b"\n")
+        try:
+            found = [native.decode(line) for line in lines if line]
+            native.check_version(found[0], "here")
+        except (Undecodable, StoreError):
+            continue
+        assert found == stored, f"bit {place}"
+        assert [native.until_of(line) for line in lines if line] == [5, 5, 5, 5, None], f"bit {place}"
+
+
+def test_whole_numbers_written_with_or_without_a_fraction_are_the_same_value():
+    line = native.encode_stored(Foreign(seq=1, raw={"a": [1.0, -2.0, 2.5], "b": "[1.0]"}))
+    assert native.decode(line.replace(b"[1.0,-2.0,", b"[1,-2,")) == native.decode(line)
+
+
+def test_a_line_of_a_newer_version_with_more_fields_keeps_its_checksum():
+    values = {"type": "user", "seq": 1, "content": "hi", "mood": "good"}
+    crc = zlib.crc32(b'{"content":"hi","mood":"good","seq":1,"type":"user"}')
+    assert native.decode(json.dumps(values | {"crc32": f"{crc:08x}"}).encode()) == User(
+        seq=1, content="hi", unknown={"mood": "good"}
+    )
+    with pytest.raises(Undecodable, match="checksum"):
+        native.decode(json.dumps(values | {"mood": "bad", "crc32": f"{crc:08x}"}).encode())
+
+
+def test_an_entry_of_an_unknown_type_is_kept_as_a_foreign_one():
+    values = {"type": "hologram", "seq": 4, "ts": "2030-01-01T00:00:00.000Z", "light": ["\ud800"]}
+    assert native.decode(json.dumps(values).encode()) == Foreign(
+        seq=4, ts=values["ts"], raw=values, unknown={"type": "hologram"}
+    )
+    assert native.decode(b'{"type":"hologram","seq":4,"ts":5}').ts == ""
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        {"type": "user", "seq": 1, "ts": TS, "content": "hi", "mood": {"a": [1, 1.5, None]}},
+        {"type": "user", "seq": 1, "ts": TS, "content": "hi", "unknown": 5},
+        {"type": "user", "seq": 1, "ts": TS, "content": "hi", "unknown": {"type": "pin"}},
+        {"type": "user", "seq": 1, "ts": TS, "content": "hi", "mood": "\ud800"},
+        {"type": "foreign", "seq": 1, "ts": TS, "raw": {"type": "user"}, "mood": 1},
+        {"type": "hologram", "seq": 1, "ts": TS, "light": [1, "\ud800"], "content": 5},
+        {"type": "hologram", "seq": 1, "ts": TS, "after": 0},
+    ],
+)
+def test_what_a_newer_version_wrote_is_written_back_as_it_came(newer):
+    crc = native._checksum(newer)
+    line = json.dumps({**newer, "crc32": f"{crc:08x}"}, separators=(",", ":")).encode()
+    entry = native.decode(line)
+    assert entry.unknown
+    assert native.encode_stored(entry) == line
+    moved = native.encode_stored(msgspec.structs.replace(entry, seq=7))
+    assert json.loads(moved) == {**newer, "seq": 7, "crc32": json.loads(moved)["crc32"]}
+    assert native.decode(moved).unknown == entry.unknown
+    assert native.seq_of(moved[:64]) == 7
+
+
+def test_an_unknown_field_counts_only_where_a_checksum_covers_it():
+    assert native.decode(b'{"type":"user","seq":1,"content":"hi","crc31":"00000000"}') == User(seq=1, content="hi")
+    assert native.decode(b'{"type":"user","seq":1,"content":"hi","unknown":{"a":1}}') == User(seq=1, content="hi")
+
+
+def test_what_is_called_unknown_cannot_take_the_place_of_what_is_known():
+    forged = User(seq=1, content="hi", unknown={"type": "hologram", "content": "bye", "seq": 9})
+    assert native.decode(native.encode_stored(forged)) == User(seq=1, content="hi")
+    for raw in (5, {"light": 1}):
+        kept = native.decode(native.encode_stored(Foreign(seq=1, raw=raw, unknown={"type": "pin"})))
+        assert kept == Foreign(seq=1, raw=raw)
+
+
+@pytest.mark.parametrize("unknown", [5, {"a": float("nan")}, {"a": {1}}])
+def test_unknown_fields_that_could_not_be_stored_are_refused(unknown):
+    with pytest.raises(UsageError, match="unknown"):
+        accepted(User(content="hi", unknown=unknown))
+
+
+def test_no_entry_has_a_field_that_a_line_uses_for_itself():
+    names = {field.encode_name for kind in turnlog.Entry.__args__ for field in msgspec.structs.fields(kind)}
+    assert not names & {native.CHECKSUM, native.UNTIL}
+
+
+@pytest.mark.parametrize(
+    "body", [Status(value="gone"), User(content=5), User(), Assistant(content=["hi"]), Pin(target="2")]
+)
+def test_what_could_not_be_read_back_is_refused(body):
+    with pytest.raises(UsageError, match="read back"):
+        native.encode_stored(body)
+
+
+@pytest.mark.parametrize("line", [b'{"until":"9"}', b"5", b'{"until":"9","x":"\\ud800"}', b'{"x":"\\ud800'])
+def test_what_is_no_number_is_no_mark(line):
+    assert native.until_of(line) is None
+
+
 def test_a_single_entry_needs_no_such_mark():
     assert native.until_of(native.encode_append(log(said("a")))) is None
 
@@ -179,7 +305,10 @@ def test_a_number_cut_in_the_middle_is_no_seq():
         b'"text"',
         b"not json",
         b'{"seq":1}',
-        b'{"type":"unheard-of","seq":1}',
+        b'{"type":"unheard-of","seq":"1"}',
+        b'{"type":"unheard-of","seq":0}',
+        b'{"type":"user","seq":1}',
+        b'{"type":"user","seq":1,"cOntent":"hi"}',
         b'{"type":"user","seq":"one"}',
         b'{"type":"user","seq":1,"content":5}',
         b'{"type":"user","seq":1,"content":[5]}',
@@ -188,7 +317,7 @@ def test_a_number_cut_in_the_middle_is_no_seq():
         b'{"type":"user","seq":1,"content":"\xff"}',
         b'{"type":"user","seq":1,"content":"\\ud800"',
         b'{"type":"user","seq":1,"content":"\\ud800","from":"x"}',
-        b'{"type":"unheard-of","seq":1,"content":"\\ud800"}',
+        b'{"type":"unheard-of","content":"\\ud800"}',
         b'{"type":"user","seq":1,"content":"\\ud800\xff"}',
         b'{"type":"foreign","raw":' + b"[" * 100_000,
         b'{"type":"foreign","raw":"\\ud800","x":' + b"[" * 100_000,
@@ -202,10 +331,12 @@ def test_a_line_that_is_no_entry_is_called_undecodable(line):
         native.decode_lines(line + b"\n" + b'{"type":')
 
 
-def test_several_lines_are_read_at_once_from_bytes_or_text():
+def test_several_lines_are_read_at_once():
     stored = log(opened("s"), said("a"), answered("b"))
     data = native.encode_append(stored)
-    assert native.decode_lines(data) == native.decode_lines(data.decode()) == stored
+    assert native.decode_lines(data) == native.decode_lines(data[:-1]) == stored
+    with pytest.raises(Undecodable):
+        native.decode_lines(data.replace(b"\n", b"\n\n", 1))
     assert native.decode_lines(b"") == []
 
 

@@ -1,17 +1,23 @@
 """What entries and errors look like as events."""
 
+from typing import get_args
+
 import pytest
 
 from turnlog.core import events
 from turnlog.core.entries import Assistant, Received, ToolResult, User, with_words
+from turnlog.core.events import Done, Snapshot, TextDelta
 from turnlog.errors import (
     Busy,
     Conflict,
     ContextOverflow,
     NotFound,
     ProviderBusy,
+    ProviderError,
     StoreUnavailable,
     ToolLimit,
+    TurnlogError,
+    TurnStopped,
     UsageError,
 )
 from turnlog.testing import said
@@ -64,3 +70,41 @@ def test_what_a_turn_said_is_its_texts_message_by_message():
     told = [events.TextDelta(text="let me "), events.TextDelta(text="look "), call, call, events.TextDelta(text="done")]
     assert events.spoken(told) == "let me look\n\ndone"
     assert events.spoken([call, events.Stopped()]) == ""
+
+
+@pytest.mark.parametrize("kind", get_args(events.Event))
+def test_the_type_of_an_event_is_the_one_on_the_wire(kind):
+    assert kind.type == kind.__struct_config__.tag
+
+
+def test_the_answer_of_a_turn_is_its_last_message():
+    call = events.ToolCall(tool_call=events.Call(id="c", name="look", input={}))
+    done = Done(session_id="s", token_estimate=1)
+    said = [TextDelta(text="Let me look."), call, TextDelta(text="It is "), TextDelta(text="7."), done]
+    assert events.answer_of(said) == "It is 7."
+    assert events.answer_of([TextDelta(text="half"), Snapshot(text=""), TextDelta(text="whole"), done]) == "whole"
+    with pytest.raises(TurnStopped) as stopped:
+        events.answer_of([TextDelta(text="half"), events.Stopped()])
+    assert stopped.value.text == "half"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ContextOverflow("a"), ProviderError("b"), StoreUnavailable("c"), UsageError("d"), TurnlogError("e", hint="f")],
+)
+def test_the_error_of_an_event_has_the_code_and_hint_of_the_event(error):
+    told = events.of_error(error)
+    with pytest.raises(type(error)) as raised:
+        events.answer_of([told])
+    assert (str(raised.value), events.code_of(raised.value), raised.value.hint) == (str(error), told.code, error.hint)
+
+
+def test_an_error_event_of_an_unknown_code_is_an_error_with_a_hint():
+    assert events.error_of(events.ErrorEvent(error="x", code="interrupted")).hint
+
+
+def test_an_answer_has_its_text_and_its_calls():
+    call = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
+    answer = Assistant(content=[{"type": "text", "text": "Let me look."}, call])
+    assert (answer.text, answer.calls) == ("Let me look.", [call])
+    assert Assistant(content="hi").calls == []

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import replace
 
 from turnlog.codecs import flat, lines, native, v3
-from turnlog.codecs.dialects import CODECS, NATIVE, Written, detect
-from turnlog.codecs.lines import Known, Reading
+from turnlog.codecs.dialects import CODECS, NATIVE, FileDialect, detect
+from turnlog.codecs.lines import FileContext, Reading
 from turnlog.core import compaction, history, session
 from turnlog.core.entries import (
     Assistant,
@@ -48,7 +48,7 @@ class File:
         self.last_id = None
 
     def read(self):
-        reading = self.reading(Known(line_at=self.line_at))
+        reading = self.reading(FileContext(line_at=self.line_at))
         found = [self.codec.decode(line, seq, reading) for seq, line in enumerate(self.lines(), 1)]
         self.last_id = reading.last_id
         self.known = reading.known
@@ -92,7 +92,7 @@ def test_any_transcript_survives_a_foreign_dialect(dialect, style, moves, pieces
 
 
 def reading_of(style="pi", **known):
-    return Reading(opened("s1"), Known(**known), style)
+    return Reading(opened("s1"), FileContext(**known), style)
 
 
 def v3_line(**fields):
@@ -170,6 +170,40 @@ def test_v3_lines_we_do_not_understand_are_kept_as_they_are(line):
     found = v3_line(**line)
     assert isinstance(found, Foreign)
     assert found.raw == line
+
+
+def reversed_keys(value):
+    if isinstance(value, dict):
+        return {key: reversed_keys(value[key]) for key in reversed(list(value))}
+    return [reversed_keys(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("dialect", "style"), [("v3", "pi"), ("v3", "zyhive"), ("flat", "claw0")])
+def test_the_keys_of_blocks_keep_their_order(dialect, style):
+    """Or a prompt would differ after a restart, and its cached beginning be of no use."""
+    content = [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "tool_use", "id": "c", "name": "n", "input": {"b": {"z": 1, "a": [2, {"y": 0, "x": 0}]}, "a": 1}},
+        {"type": "redacted_thinking", "data": "h"},
+        {"type": "text", "text": "t", "citations": None},
+        PICTURE,
+    ]
+    for blocks in (content, reversed_keys(content)):
+        log = [opened("s1"), Assistant(content=blocks), ToolResult(tool_use_id="c", content=blocks)]
+        read = written(dialect, style, [replace(body, seq=n, ts=TS) for n, body in enumerate(log, 1)]).read()
+        for entry in read[1:]:
+            assert json.dumps(entry.content) == json.dumps(blocks)
+
+
+def test_a_call_of_pi_without_a_name_or_arguments_is_read():
+    found = message(role="assistant", content=[{"type": "toolCall"}])
+    assert found.content == [{"type": "tool_use", "id": None, "name": None, "input": {}}]
+
+
+def test_a_call_with_its_keys_in_another_order_is_not_written_twice():
+    call = {"id": "c", "input": {"path": "x" * 1_000}, "name": "n", "type": "tool_use"}
+    log = [replace(opened("s1"), seq=1, ts=TS), Assistant(seq=2, ts=TS, content=[call])]
+    assert written("v3", "pi", log).data.count(b"x" * 1_000) == 1
 
 
 @pytest.mark.parametrize("dialect", ["v3", "flat"])
@@ -263,7 +297,7 @@ def test_an_entry_that_follows_another_is_admitted_like_a_rewind():
     for wrong in (0, 7, 99):
         with pytest.raises(UsageError):
             sim.add(User(content="x", after=wrong))
-    assert session.needs_whole_log(sim.row, [User(content="x", after=3)])
+    assert session.needed(sim.row, [User(content="x", after=3)]) is not None
     assert session.describe(sim.row, [User(seq=7, content="x", after=3)]).last_seq == 7
     for dialect, style in WAYS:
         assert written(dialect, style, sim.log).read() == sim.log
@@ -383,7 +417,7 @@ def test_results_carry_the_name_of_their_tool():
 
 def test_only_so_many_names_of_tools_are_remembered(monkeypatch):
     monkeypatch.setattr(lines, "CALLS_KEPT", 2)
-    known = Known()
+    known = FileContext()
     for n in range(4):
         known.note_call(f"c{n}", "x")
     assert list(known.calls) == ["c2", "c3"]
@@ -400,7 +434,7 @@ def test_a_field_of_ours_that_makes_no_sense_is_passed_over():
 
 def test_a_header_says_who_and_where():
     def header(codec, opening, **fields):
-        reading = Reading(opening, Known(), "pi")
+        reading = Reading(opening, FileContext(), "pi")
         return codec.decode(json.dumps({"type": "session", **fields}).encode(), 1, reading)
 
     pi = Opened(id="s1", key="agent:main:pi:direct:--x--", agent="main", channel="pi")
@@ -421,15 +455,15 @@ def test_a_header_says_who_and_where():
     [
         (native.encode(replace(opened("s1"), seq=1)), NATIVE),
         (b'rubbish\n{"type":"user","seq":5}', NATIVE),
-        (b'{"type":"session","version":3,"id":"u","timestamp":"x","cwd":"/"}', Written("v3", "pi")),
-        (b'{"type":"session","version":3,"agentId":"x"}', Written("v3", "zyhive")),
-        (b'{"type":"session","version":3,"createdAt":1}', Written("v3", "zyhive")),
-        (b'{"type":"message","timestamp":5}', Written("v3", "zyhive")),
-        (b'{"type":"label","timestamp":"x"}', Written("v3", "pi")),
-        (b'{"type":"session","id":"a","key":"main:cli:user","created":"2026"}', Written("flat", "claw0-keyed")),
-        (b'{"type":"session","id":"a","created":5}', Written("flat", "claw0")),
-        (b'{"type":"user","content":"x","ts":5}', Written("flat", "claw0")),
-        (b'\n[]\n{"type":"tool_use","ts":"2026"}', Written("flat", "claw0-keyed")),
+        (b'{"type":"session","version":3,"id":"u","timestamp":"x","cwd":"/"}', FileDialect("v3", "pi")),
+        (b'{"type":"session","version":3,"agentId":"x"}', FileDialect("v3", "zyhive")),
+        (b'{"type":"session","version":3,"createdAt":1}', FileDialect("v3", "zyhive")),
+        (b'{"type":"message","timestamp":5}', FileDialect("v3", "zyhive")),
+        (b'{"type":"label","timestamp":"x"}', FileDialect("v3", "pi")),
+        (b'{"type":"session","id":"a","key":"main:cli:user","created":"2026"}', FileDialect("flat", "claw0-keyed")),
+        (b'{"type":"session","id":"a","created":5}', FileDialect("flat", "claw0")),
+        (b'{"type":"user","content":"x","ts":5}', FileDialect("flat", "claw0")),
+        (b'\n[]\n{"type":"tool_use","ts":"2026"}', FileDialect("flat", "claw0-keyed")),
         (b"", None),
         (b'{"type":"hologram"}\n{"x":1}', None),
     ],
@@ -470,7 +504,7 @@ def test_ids_are_read_once_and_only_when_one_is_missed():
         asked.append(1)
         known.ids["a"] = 3
 
-    known = Known(fill=fill)
+    known = FileContext(fill=fill)
     known.ids["b"] = 4
     assert known.seq_of("b") == 4
     assert not asked
@@ -484,7 +518,7 @@ def test_a_received_entry_that_cannot_be_read_leaves_its_words_out():
     for dialect, style in WAYS:
         codec = CODECS[dialect]
         for line in (b"rubbish", b"[]", b'{"data":5,"entry":5}', None):
-            reading = Reading(opened("s1"), Known(line_at=lambda seq, line=line: line), style)
+            reading = Reading(opened("s1"), FileContext(line_at=lambda seq, line=line: line), style)
             data, _ = codec.encode_append([User(seq=3, ts=TS, from_=(2,))], reading)
             raw = json.loads(data)
             assert (raw.get("message") or raw)["content"] == ""
@@ -510,7 +544,7 @@ def test_several_results_in_one_message_are_parted():
     assert [block.get("tool_use_id") for block in messages[2]["content"][:2]] == ["a", "b"]
     assert "nobody's" in str(messages)
     row = session.describe(None, log[:4])
-    assert (row.turn_count, row.last_role) == (1, "tool")
+    assert (row.turn_count, row.last_role) == (1, "user"), "its words steer the turn"
     assert session.describe(session.describe(None, log[:3]), log[3:4]) == row
 
 

@@ -1,6 +1,7 @@
-"""The overflow ladder: what is tried, in which order, and when to give up. Driven here as the runner drives it."""
+"""The guard: what is tried, in which order, and when to give up. Driven here as the runner drives it."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -79,18 +80,18 @@ class Drive:
         self.log = list(transcript)
         self.steps, self.requests, self.stages = [], [], []
         self.gave_up = None
-        ladder = guard.protect(self.log, numbers, **options)
+        steps = guard.protect(self.log, numbers, **options)
         try:
-            step = next(ladder)
+            step = next(steps)
             while not self.carry_out(step, fits):
                 step = (
-                    ladder.throw(error or ContextOverflow())
+                    steps.throw(error or ContextOverflow(tokens=200_001, window=200_000))
                     if isinstance(step, Send)
-                    else ladder.send(self.next(step, summary))
+                    else steps.send(self.next(step, summary))
                 )
         except ContextOverflow as overflow:
             self.gave_up = overflow
-        ladder.close()
+        steps.close()
 
     def carry_out(self, step, fits):
         self.steps.append(type(step).__name__)
@@ -136,7 +137,7 @@ def talk_with_a_long_result(turns=3, at=0, chars=300_000):
     return log(opened("s"), *bodies, said("now"))
 
 
-# The ladder
+# The order of the steps
 
 
 def test_what_fits_is_sent_as_it_is():
@@ -197,7 +198,7 @@ def short_talk_with_a_long_result(at):
     "at",
     [0, 1, 2],
 )
-def test_the_ladder_has_all_its_steps_for_short_messages_too(at):
+def test_the_guard_takes_all_its_steps_for_short_messages_too(at):
     """C3, with messages so short that a coarse estimator counts them as next to nothing."""
     run = Drive(short_talk_with_a_long_result(at), limits(), never)
     assert run.stages == ["as_is", "shortened", "compacted", "rescued"]
@@ -261,31 +262,40 @@ def test_the_overflow_of_the_provider_is_the_cause_of_ours():
     assert run.gave_up.__cause__ is error
 
 
+@pytest.mark.parametrize("window", [0, 1_000])
+def test_an_overflow_by_the_system_prompt_is_not_blamed_on_the_message(window):
+    talk = log(opened("s"), said("x"))
+    run = Drive(talk, limits(system="be kind " * 1_000_000), never, error=ContextOverflow(window=window))
+    assert "the system prompt and the tools alone take about" in str(run.gave_up)
+    assert "system prompt" in run.gave_up.hint
+    assert "system prompt" not in str(Drive(talk, limits(), never).gave_up)
+
+
 def test_any_other_error_passes_through():
-    ladder = guard.protect(talk_with_a_long_result(), limits())
-    next(ladder)
+    steps = guard.protect(talk_with_a_long_result(), limits())
+    next(steps)
     with pytest.raises(ValueError, match="boom"):
-        ladder.throw(ValueError("boom"))
+        steps.throw(ValueError("boom"))
 
 
-def test_a_driver_that_closes_after_success_ends_the_ladder():
-    ladder = guard.protect(talk_with_a_long_result(), limits())
-    next(ladder)
-    ladder.close()
+def test_a_driver_that_closes_after_success_ends_the_guard():
+    steps = guard.protect(talk_with_a_long_result(), limits())
+    next(steps)
+    steps.close()
 
 
 def steps_of(transcript, numbers, fails, carry_out):
     """Drives to the end without ever closing: after `fails` refusals each request goes through."""
-    ladder = guard.protect(transcript, numbers)
-    sends, step = [], next(ladder)
+    steps = guard.protect(transcript, numbers)
+    sends, step = [], next(steps)
     try:
         while True:
             if isinstance(step, Send):
                 sends.append(step.history.messages)
-                step = ladder.throw(ContextOverflow()) if len(sends) <= fails else ladder.send(None)
+                step = steps.throw(ContextOverflow()) if len(sends) <= fails else steps.send(None)
             else:
                 transcript = carry_out(transcript, step)
-                step = ladder.send(transcript)
+                step = steps.send(transcript)
     except StopIteration:
         return sends
 
@@ -298,22 +308,22 @@ def carried_out(transcript, step):
 
 
 @pytest.mark.parametrize("fails", range(4))
-def test_the_ladder_ends_with_the_first_request_that_went_through(fails):
+def test_the_guard_ends_with_the_first_request_that_went_through(fails):
     assert len(steps_of(talk_with_a_long_result(), limits(), fails, carried_out)) == fails + 1
 
 
 def test_no_request_is_made_twice_even_if_no_step_changed_anything():
     """D-21."""
-    ladder = guard.protect(talk_with_a_long_result(), limits())
+    steps = guard.protect(talk_with_a_long_result(), limits())
     kinds = [
-        type(next(ladder)),
-        type(ladder.throw(ContextOverflow())),
-        type(ladder.send(None)),
-        type(ladder.send(None)),
+        type(next(steps)),
+        type(steps.throw(ContextOverflow())),
+        type(steps.send(None)),
+        type(steps.send(None)),
     ]
     assert kinds == [Send, Shorten, Compact, Rescue]
     with pytest.raises(ContextOverflow):
-        ladder.send(None)
+        steps.send(None)
 
 
 # Before the call
@@ -573,6 +583,68 @@ def test_the_size_of_one_message_depends_on_the_estimator():
 # Rescue
 
 
+SILENT = ContextOverflow("too large")
+
+
+def grown_talk(turns=60):
+    bodies = [body for n in range(turns) for body in (said(f"question {n} " * 60), answered(f"answer {n} " * 60))]
+    return log(opened("s"), *bodies, said("now"))
+
+
+def test_without_numbers_rescues_halve_until_one_fits_at_a_sixteenth_of_the_believed_window():
+    transcript = grown_talk()
+    numbers = default(40_000, triggers=())
+    whole = size(history.build(transcript).messages)
+    run = Drive(transcript, numbers, lambda m, _: size(m) <= whole / 16, summary=None, error=SILENT)
+    assert run.gave_up is None
+    assert run.stages == ["as_is", "rescued", "rescued", "rescued", "rescued"]
+    sizes = [size(messages) for messages in run.requests]
+    assert all(later < earlier for earlier, later in pairwise(sizes))
+    row = session.describe(None, run.log)
+    assert row.compactions == 1
+    assert history.build(run.log).messages == run.requests[-1]
+    assert "question 59" in str(run.requests[-1])
+
+
+def test_at_most_five_rescued_requests_are_made_and_no_two_alike():
+    run = Drive(grown_talk(), default(40_000, triggers=()), never, summary=None, error=SILENT)
+    assert run.stages == ["as_is", *["rescued"] * 5]
+    assert all(one != other for n, one in enumerate(run.requests) for other in run.requests[n + 1 :])
+    assert run.gave_up is not None
+
+
+def test_a_refusal_with_numbers_is_rescued_once():
+    told = ContextOverflow(tokens=40_000, window=2_500)
+    run = Drive(grown_talk(), default(40_000, triggers=()), never, summary=None, error=told)
+    assert run.stages == ["as_is", "rescued"]
+
+
+def test_a_rescue_that_cannot_become_smaller_is_not_tried_again():
+    run = Drive(
+        log(opened("s"), said("a " * 800), answered("b"), said("now")), default(), never, error=SILENT, summary=None
+    )
+    assert len(run.requests) == len({str(messages) for messages in run.requests})
+    assert run.stages.count("rescued") < 5
+
+
+def test_a_rescue_that_goes_through_teaches_the_window_and_nothing_else_does():
+    numbers = default(40_000, triggers=())
+    steps = guard.protect(grown_talk(), numbers)
+    first = next(steps)
+    step = steps.throw(SILENT)
+    while not isinstance(step, Send):
+        step = steps.send(None) if isinstance(step, Compact) else steps.send(extended(grown_talk(), *step.bodies))
+    assert first.window == 0
+    assert step.stage == "rescued"
+    assert step.tokens <= step.window < numbers.window
+    told = guard.protect(grown_talk(), numbers)
+    next(told)
+    step = told.throw(ContextOverflow(tokens=40_000, window=2_500))
+    while not isinstance(step, Send):
+        step = told.send(None) if isinstance(step, Compact) else told.send(extended(grown_talk(), *step.bodies))
+    assert step.window == 0
+
+
 def rescued(transcript, numbers, refused=None):
     bodies = guard.rescue(transcript, numbers, refused)
     admission.admit(session.describe(None, transcript), bodies, leased=True)
@@ -701,7 +773,7 @@ def test_a_rescue_counts_what_was_received():
 
 @pytest.mark.parametrize("inject", history.INJECTS)
 @pytest.mark.parametrize("estimator", ["calibrated", "chars4", "chars16", "bytes4"])
-def test_the_ladder_is_acceptable_all_the_way_down_for_every_policy(inject, estimator):
+def test_every_step_of_the_guard_is_acceptable_for_every_policy(inject, estimator):
     numbers = limits(20_000, keep="turns:2", triggers=("messages:4",), inject=inject, estimator=estimator)
     run = Drive(talk_with_a_long_result(), numbers, never)
     assert run.gave_up is not None
@@ -711,7 +783,7 @@ def test_the_ladder_is_acceptable_all_the_way_down_for_every_policy(inject, esti
 
 
 @pytest.mark.parametrize("refusals", [0, 1, 2, 3])
-def test_a_driver_may_also_let_the_ladder_end_by_itself(refusals):
+def test_a_driver_may_also_let_the_guard_end_by_itself(refusals):
     transcript = talk_with_a_long_result(at=1)
     steps = guard.protect(transcript, limits())
     step = next(steps)
@@ -752,3 +824,11 @@ def test_what_a_compaction_would_leave_is_measured_before_it_is_made():
     assert guard.size_after(transcript, [short], default()) < guard.size_after(transcript, [long], default())
     assert guard.shrinks(transcript, [short], default())
     assert not guard.shrinks(transcript, [long], default())
+
+
+def test_limits_for_a_smaller_window_keep_and_summarise_less():
+    narrow = default(100_000, keep="tokens:20000", summary_tokens=2_048).narrowed(5_000)
+    assert (narrow.window, narrow.believed) == (5_000, 100_000)
+    assert narrow.keep == Keep("tokens", 2_000)
+    assert narrow.summary_limit() == 1_000
+    assert default(100_000).narrowed(5_000).keep == Keep("from_last_user")

@@ -779,3 +779,11 @@ def test_planning_and_building_agree_on_the_tail():
     assert view.start == 4
     plan = compaction.plan(transcript, Keep("turns", 1))
     assert plan.covers == (4, 6)
+
+
+@pytest.mark.parametrize("content", ["Be brief.", [{"type": "text", "text": "Be brief."}]])
+def test_what_a_client_says_as_system_in_mid_conversation_is_shown_to_the_model_under_a_label(content):
+    log = [User(seq=1, content="hi"), User(seq=2, content=content, sender="system")]
+    [message] = history.build(log).messages
+    label, words = history.as_text(message["content"]).split(history.SYSTEM_NOTE)
+    assert (label.strip(), words.strip()) == ("hi", "Be brief.")

@@ -380,3 +380,26 @@ def test_a_made_session_id_has_its_form_and_passes_its_own_gate():
 
 def test_two_ids_of_the_same_millisecond_differ():
     assert keys.session_id(1, b"abcdef") != keys.session_id(1, b"abcdeg")
+
+
+@pytest.mark.parametrize(
+    "text", ["ann", "ses-1", "main:cli:user", "direct:cli:user", "ses-1794909511239-V2LR7J", " ", "李雷"]
+)
+def test_a_plain_text_is_the_direct_chat_of_that_name(text):
+    assert keys.named(text) == SessionKey(agent="main", channel="app", kind="direct", peer=text)
+
+
+def test_only_texts_of_two_forms_are_read_as_ids_and_keys():
+    assert keys.named("ses-1794909511239-v2lr7j") == keys.SessionById("ses-1794909511239-v2lr7j")
+    assert keys.named("agent:main:cli:direct:ann").channel == "cli"
+    with pytest.raises(UsageError, match="not a session key"):
+        keys.named("agent:nonsense")
+    assert keys.app_key("agent:main:cli:direct:ann").peer == "agent:main:cli:direct:ann"
+    assert keys.parse(str(keys.app_key("ses-1794909511239-v2lr7j"))).peer == "ses-1794909511239-v2lr7j"
+
+
+def test_an_app_key_has_the_agent_and_channel_that_are_given():
+    assert str(keys.app_key("ann", agent="support", channel="web")) == "agent:support:web:direct:ann"
+    for wrong in ({"user": ""}, {"user": "ann", "channel": ""}, {"user": "ann", "agent": "NO"}):
+        with pytest.raises(UsageError):
+            keys.app_key(**wrong)

@@ -124,9 +124,9 @@ def test_masking_a_long_text_takes_time_in_proportion():
     import time
 
     def spent(text):
-        started = time.perf_counter()
+        started = time.thread_time()
         mask(text)
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
     for piece in ("-----BEGIN PRIVATE KEY-----", "sk-", "a:", "eyJ" + "a" * 30 + ".", "x://y:", "Bearer "):
         spent(piece * 100)

@@ -1,8 +1,10 @@
 """Which result belongs to which call, whatever order crashes and other tools left them in."""
 
 import itertools
+import json
 
 import pytest
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from turnlog.core import history
@@ -347,3 +349,34 @@ def test_all_orders_of_two_calls_and_their_results_are_acceptable():
         assert "rx" in flat
         assert "ry" in flat
         assert "interrupted" not in flat
+
+
+def test_results_of_two_calls_with_one_id_in_one_message_belong_to_them_in_call_order():
+    found = owed(calls(use("x", a=1), use("x", a=2)), result("x", "one"), result("x", "two"))
+    assert found == [("x", "one"), ("x_2", "two")]
+
+
+def test_two_results_of_a_call_written_twice_in_one_message_belong_to_two_calls():
+    assert owed(calls("x", "x"), result("x", "1"), result("x", "2")) == [("x", "1"), ("x_2", "2")]
+    assert owed(calls("x", "x"), result("x", "1"), result("x", "1")) == [("x", "1")]
+    assert owed(calls("x"), calls("x"), result("x", "1"), result("x", "2")) == [("x", "1")]
+
+
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 1)), min_size=1, max_size=8), st.data())
+def test_in_one_message_the_nth_result_of_an_id_belongs_to_its_nth_call(made, data):
+    blocks = [use(call_id, a=given) for call_id, given in made]
+    order = data.draw(st.permutations(range(len(made))))
+    due = {call_id: [f"{call_id}{n}" for n, (other, _) in enumerate(made) if other == call_id] for call_id in "xyz"}
+    came = [result(made[n][0], due[made[n][0]].pop(0)) for n in order]
+    found = owed(calls({"type": "text", "text": "I look."}, *blocks), *came)
+    distinct = {json.dumps(block) for block in blocks}
+    if len(distinct) == len(blocks):
+        assert [words for _, words in found] == [f"{call_id}{n}" for n, (call_id, _) in enumerate(made)]
+    assert sorted(words for _, words in found) == sorted(entry.content for entry in came)
+    assert len({call_id for call_id, _ in found}) == len(made)
+
+
+def test_each_call_of_an_answer_has_its_result_and_a_repeated_one_that_of_the_first():
+    tail = log(calls(use("x"), use(""), use("y")), calls("x"), result("x"))
+    assert [pair(tail).results_of(entry) for entry in tail[:2]] == [[tail[2], None, None], [tail[2]]]
+    assert pair(tail).results_of(Assistant(seq=9, content="plain")) == []

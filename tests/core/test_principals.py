@@ -43,16 +43,18 @@ def test_seeing_is_not_owning(who, owned):
 def test_only_an_administrator_uses_keys_of_others():
     principals.check_key(OWNER, keys.parse("main:cli:user"))
     principals.check_key(ANN, keys.parse(HERS.key))
-    with pytest.raises(Denied):
+    with pytest.raises(NotFound):
         principals.check_key(ANN, keys.parse(OTHERS.key))
+    with pytest.raises(Denied):
+        principals.check_key(READER, keys.parse(OTHERS.key))
     with pytest.raises(NotFound):
         principals.check_key(READER, keys.parse("agent:ops:web:direct:eve"))
 
 
 def test_a_question_is_narrowed_to_what_is_theirs():
     assert principals.narrow(OWNER, Query(agent="ops")) == Query(agent="ops")
-    assert principals.narrow(ANN, Query()).key == HERS.key
-    assert principals.narrow(ANN, Query(agent="ops")).key == ELSEWHERE.key
+    assert principals.narrow(ANN, Query()).homes == (HERS.key, "agent:main:api:direct:ann")
+    assert principals.narrow(ANN, Query(agent="ops")).homes[0] == ELSEWHERE.key
     assert principals.narrow(READER, Query()).agent == "main"
     assert principals.narrow(READER, Query(agent="main")).agent == "main"
     with pytest.raises(Denied):
@@ -68,7 +70,22 @@ def test_whoever_has_several_agents_is_told_of_all_of_them():
 
 
 def test_one_who_may_only_chat_has_a_place_at_each_agent_and_names_the_agent():
-    assert principals.narrow(Principal("ann", agents=frozenset({"ops"})), Query()).key == ELSEWHERE.key
+    assert principals.narrow(Principal("ann", agents=frozenset({"ops"})), Query()).homes[0] == ELSEWHERE.key
     for who, asked in ((Principal("ann", agents=frozenset({"ops"})), "main"), (ANN, ("main", "ops"))):
         with pytest.raises(Denied):
             principals.narrow(who, Query(agent=asked))
+
+
+@pytest.mark.parametrize(
+    ("key", "is_theirs"),
+    [
+        ("agent:main:api:direct:ann", True),
+        ("agent:main:api:direct:ann:thread:codex", True),
+        ("agent:main:api:direct:anna", False),
+        ("agent:main:api:group:ann", False),
+        ("agent:main:telegram:direct:ann", False),
+    ],
+)
+def test_what_a_client_of_theirs_says_is_their_own(key, is_theirs):
+    assert principals.sees(ANN, row(key)) == principals.owns(ANN, row(key)) == is_theirs
+    assert principals.is_home(ANN, row(key)) == is_theirs

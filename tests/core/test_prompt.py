@@ -3,9 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from tests.prompts import of_transcript
 from turnlog.core import history, prompt
 from turnlog.core.entries import Assistant, Compaction, Pin, ToolResult, User
-from turnlog.core.prompt import MAX_BREAKPOINTS, Tool
+from turnlog.core.prompt import MAX_BREAKPOINTS, ToolDefinition
 from turnlog.testing import answered, check_messages, opened, said
 
 
@@ -18,7 +19,7 @@ def turn(n):
 
 
 TALK = log(opened("s"), *turn(1), *turn(2), said("now"))
-TOOL = Tool(name="read", description="reads", input_schema={"type": "object"})
+TOOL = ToolDefinition(name="read", description="reads", input_schema={"type": "object"})
 FOLDED = log(
     opened("s"),
     said("rule"),
@@ -43,7 +44,7 @@ def marked(built):
 
 
 def test_a_prompt_is_system_tools_and_messages():
-    built = prompt.of_transcript(TALK, system="Be kind.", tools=[TOOL])
+    built = of_transcript(TALK, system="Be kind.", tools=[TOOL])
     assert built.system == "Be kind."
     assert built.tools == (TOOL,)
     check_messages(built.messages)
@@ -61,19 +62,34 @@ def test_a_prompt_is_what_the_history_shows_and_what_the_call_asks_for():
 
 
 def test_breakpoints_stand_after_system_and_the_two_newest_user_messages():
-    assert marked(prompt.of_transcript(TALK, system="Be kind.")) == ["system", "question 2", "now"]
-    assert marked(prompt.of_transcript(TALK, tools=[TOOL])) == ["system", "question 2", "now"]
-    assert marked(prompt.of_transcript(TALK)) == ["question 2", "now"]
-    assert marked(prompt.of_transcript(TALK[:2])) == ["question 1"]
-    assert prompt.of_transcript([]).breakpoints == ()
+    assert marked(of_transcript(TALK, system="Be kind.")) == ["system", "question 2", "now"]
+    assert marked(of_transcript(TALK, tools=[TOOL])) == ["system", "question 2", "now"]
+    assert marked(of_transcript(TALK)) == ["question 2", "now"]
+    assert marked(of_transcript(TALK[:2])) == ["question 1"]
+    assert of_transcript([]).breakpoints == ()
 
 
 def test_a_breakpoint_stands_after_pins_and_summary():
-    built = prompt.of_transcript(FOLDED, system="Be kind.")
+    built = of_transcript(FOLDED, system="Be kind.")
     system, lead, before, now = marked(built)
     assert (system, before, now) == ("system", "question 2", "now")
     assert "S" in lead
     assert len(built.breakpoints) == MAX_BREAKPOINTS
+
+
+def test_in_the_system_prompt_pins_and_summary_are_a_part_of_their_own():
+    again = [*FOLDED, Compaction(seq=9, summary="T", first_kept=8, covers=(5, 7))]
+    before, after = (of_transcript(each, system="Be kind.", tools=[TOOL], inject="system") for each in (FOLDED, again))
+    assert before.breakpoints[:2] == after.breakpoints[:2] == (prompt.HEAD, prompt.SYSTEM_LEAD)
+    assert prompt.system_parts(before)[0] == prompt.system_parts(after)[0] == "Be kind."
+    assert "S" in prompt.system_parts(before)[1] != prompt.system_parts(after)[1]
+    assert before.system == "Be kind.\n\n" + prompt.system_parts(before)[1]
+    assert prompt.system_parts(of_transcript(TALK, system="Be kind.", inject="system")) == ("Be kind.", "")
+
+
+def test_without_system_text_tools_are_cached_apart_from_pins_and_summary():
+    assert of_transcript(FOLDED, tools=[TOOL], inject="system").breakpoints[:2] == (prompt.HEAD, prompt.SYSTEM_LEAD)
+    assert of_transcript(FOLDED, inject="system").breakpoints[0] == prompt.SYSTEM_LEAD
 
 
 @pytest.mark.parametrize("inject", history.INJECTS)
@@ -84,7 +100,7 @@ def test_every_breakpoint_names_a_block_that_exists_and_none_twice(inject):
         FOLDED[:-1],
         [*FOLDED, Compaction(seq=9, summary="T", first_kept=9, covers=(5, 8))],
     ):
-        built = prompt.of_transcript(transcript, system="Be kind.", inject=inject)
+        built = of_transcript(transcript, system="Be kind.", inject=inject)
         marked(built)
         assert len(set(built.breakpoints)) == len(built.breakpoints) <= MAX_BREAKPOINTS
         assert list(built.breakpoints) == sorted(built.breakpoints)
@@ -92,20 +108,20 @@ def test_every_breakpoint_names_a_block_that_exists_and_none_twice(inject):
 
 def test_where_pins_and_summary_end_the_only_user_message_one_breakpoint_is_enough():
     lone = [*FOLDED[:4], Compaction(seq=5, summary="S", first_kept=5, covers=(2, 4))]
-    built = prompt.of_transcript(lone)
+    built = of_transcript(lone)
     assert built.breakpoints == ((0, 1),)
 
 
 def test_a_breakpoint_after_results_stands_after_the_last_of_them():
     call = [{"type": "tool_use", "id": i, "name": "n", "input": {}} for i in "xy"]
     results = [ToolResult(tool_use_id=i, content=i) for i in "xy"]
-    built = prompt.of_transcript(log(opened("s"), User(content="q"), Assistant(content=call), *results))
+    built = of_transcript(log(opened("s"), User(content="q"), Assistant(content=call), *results))
     assert built.breakpoints == ((0, 0), (2, 1))
 
 
 def test_the_breakpoint_of_the_newest_message_is_one_of_the_next_request():
     """What was written to the cache by one request is where the next one looks."""
-    this = prompt.of_transcript(TALK, system="s")
+    this = of_transcript(TALK, system="s")
     later = [*TALK, replace(answered("a"), seq=7), replace(said("r"), seq=8)]
-    after = prompt.of_transcript(later, system="s")
+    after = of_transcript(later, system="s")
     assert this.breakpoints[-1] in after.breakpoints

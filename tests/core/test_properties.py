@@ -2,21 +2,23 @@
 
 import json
 import os
+from contextlib import contextmanager
 from itertools import pairwise
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from turnlog.codecs import native
-from turnlog.core import compaction, history, session
+from turnlog.core import compaction, history, marks, session, turns as turns_
 from turnlog.core.compaction import Keep
 from turnlog.core.entries import MESSAGES, Compaction, ToolResult, User
 from turnlog.testing import answered, check_messages, entry, said
 
-from .simulation import Simulation, is_refused, steps
+from .simulation import Simulation, is_refused, shaping, steps
 
 many = settings(
-    max_examples=int(os.environ.get("EXAMPLES", "200")),
+    max_examples=int(os.environ.get("EXAMPLES", "100")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -30,12 +32,13 @@ def shown(built):
 @many
 @given(steps, injects)
 def test_nothing_falls_between(moves, inject):
-    """With a summariser that echoes what it is given, every live message's words are in the prompt."""
+    """With a summariser that echoes what it is given, every live message's words are in the prompt, unless refused."""
     sim = Simulation().run(moves)
     path = session.live_path(sim.row.marks, sim.row.last_seq)
     prompt = shown(history.build(sim.log, inject=inject))
+    left_out = history.survey(sim.log).left_out
     for seq, word in sim.words.items():
-        if session.on_path(seq, path):
+        if session.on_path(seq, path) and seq not in left_out:
             assert word in prompt, f"the words of entry {seq} are neither shown nor folded"
 
 
@@ -54,6 +57,9 @@ def test_coverage_says_of_every_entry_what_became_of_it(moves):
                 assert isinstance(fold, Compaction)
                 assert row.seq < fold.first_kept
                 assert row.seq <= fold.covers[1]
+            case "left_out":
+                assert by_seq[row.by].code == "refused_content"
+                assert row.seq not in tail or isinstance(by_seq[row.seq], ToolResult)
             case "rewound":
                 assert row.seq not in tail
             case "none":
@@ -83,6 +89,57 @@ def test_a_resume_from_the_tail_gives_the_same_history_as_the_whole_log(moves, i
 def test_the_row_kept_step_by_step_is_the_row_folded_at_once(moves):
     sim = Simulation().run(moves)
     assert sim.row == session.describe(None, sim.log)
+
+
+forgetful = st.sampled_from([(2, 1, 0), (4, 2, 1), (6, 3, 3), (3, 1, 200), (10, 4, 200)])
+"""Rows that remember so few marks and compactions, and rewinds that look back so little."""
+
+
+@contextmanager
+def remembering(marks_kept, stack_kept, looked_back):
+    with patch.multiple(marks, MARKS_KEPT=marks_kept, STACK_KEPT=stack_kept, LOOKED_BACK=looked_back):
+        yield
+
+
+@many
+@given(steps | shaping, forgetful)
+def test_a_row_that_remembers_little_is_the_same_kept_step_by_step_and_folded_at_once(moves, limits):
+    with remembering(*limits):
+        sim = Simulation().run(moves)
+        assert sim.row == session.describe(None, sim.log)
+        assert len(sim.row.marks) <= limits[0] + limits[1] + 1 + len(sim.row.pins) + len(steps_of(moves, "pin"))
+
+
+@many
+@given(steps | shaping, forgetful, injects)
+def test_a_row_that_remembers_little_says_what_one_that_remembers_all_says(moves, limits, inject):
+    with remembering(*limits):
+        sim = Simulation().run(moves)
+        assert history.build(sim.tail(), inject=inject) == history.build(sim.log, inject=inject)
+    whole = session.describe(None, sim.log)
+    said_last = ("last_role", "turn_count") if limits[-1] >= 50 else ()  # what was said longer ago is not looked for
+    for name in ("boundary", "read_from", "compactions", "pins", "message_count", "received", "title", *said_last):
+        assert getattr(sim.row, name) == getattr(whole, name), name
+    few = session.live_path(sim.row.marks, sim.row.last_seq)
+    path = session.live_path(session.marks_of(sim.log), sim.row.last_seq)
+    for seq in range(sim.row.pruned_to + 1, sim.row.last_seq + 1):
+        assert session.on_path(seq, few) == session.on_path(seq, path)
+
+
+def steps_of(moves, name):
+    return [move for move in moves if move[0] == name]
+
+
+@many
+@given(steps)
+def test_whether_a_turn_ended_at_an_entry_is_what_the_path_that_led_there_says(moves):
+    log = Simulation().run(moves).log
+    ends = turns_.ends(log)
+    for entry_ in log:
+        path = session.live_path(session.marks_of(log[: entry_.seq]), entry_.seq)
+        there = [e for e in log[: entry_.seq] if session.on_path(e.seq, path)]
+        over = turns_.is_over_after(there)
+        assert (entry_.seq in ends) == (True if over is None else over)
 
 
 turns = st.lists(st.lists(st.integers(1, 3), max_size=3), min_size=1, max_size=8)
@@ -199,7 +256,9 @@ imported = st.lists(
             lambda c, stop: entry(type="assistant", content=c, stop=stop), contents, st.sampled_from(["error", "x"])
         ),
         st.builds(lambda i, c: entry(type="tool_result", tool_use_id=i, content=c), texts, contents),
-        st.builds(lambda c: entry(type="failed", code=c), st.sampled_from(["overflow", "interrupted"])),
+        st.builds(
+            lambda c: entry(type="failed", code=c), st.sampled_from(["overflow", "interrupted", "refused_content"])
+        ),
         st.builds(lambda r: entry(type="foreign", raw=r), json_values),
     ),
     max_size=12,

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from turnlog.codecs import native
-from turnlog.core import admission, session
+from turnlog.core import admission, session, turns
 from turnlog.core.admission import admit
 from turnlog.core.entries import (
     Assistant,
@@ -28,8 +28,10 @@ from turnlog.core.entries import (
     Undo,
     Unpin,
     User,
+    inherited,
 )
-from turnlog.core.session import Mark, Session, cut_title, describe, live_path, on_path
+from turnlog.core.marks import LOOKED_BACK, MARKS_KEPT
+from turnlog.core.session import FOLD, Mark, Session, cut_title, describe, live_path, on_path
 from turnlog.errors import Conflict, NotFound, UsageError
 from turnlog.testing import FixedClock, answered, opened, said
 
@@ -45,13 +47,20 @@ def row_of(*bodies):
     return describe(None, log(opened("s"), *bodies))
 
 
+def described(row, entries, before):
+    """As a store does it: with what the row asks for of the log before."""
+    wanted = session.needed(row, entries)
+    if wanted == []:
+        return describe(None, [*before, *entries])
+    return describe(row, entries, [entry for first, last in wanted or () for entry in before[first - 1 : last]])
+
+
 def stepwise(*bodies):
     """As a store does it: entry by entry, the whole log only where the row says so."""
     transcript = log(opened("s"), *bodies)
     row = None
     for at, stored in enumerate(transcript):
-        whole = row is None or session.needs_whole_log(row, [stored])
-        row = describe(None, transcript[: at + 1]) if whole else describe(row, [stored])
+        row = described(row, [stored], transcript[:at])
     return row
 
 
@@ -84,6 +93,7 @@ def test_a_new_session_is_described_by_its_header():
         key="agent:a:cli:direct:u",
         agent="a",
         channel="cli",
+        fold=FOLD,
         label="l",
         forked_from=Origin(id="t", seq=4),
         created_at=TS_MS,
@@ -409,16 +419,18 @@ def test_the_live_path_jumps_at_each_rewind():
 
 @contextlib.contextmanager
 def within(seconds):
+    """Of processor time: other work on the machine does not count."""
+
     def give_up(*_):
         raise AssertionError("it does not end")
 
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 @pytest.mark.parametrize("to", [4, 9])
@@ -472,63 +484,171 @@ def assert_says_the_same(kept, whole):
 
 
 def test_a_row_forgets_old_marks_and_still_says_the_same():
-    transcript = compacted_often(session.MARKS_KEPT + 40, lag=1)
+    transcript = compacted_often(MARKS_KEPT + 40, lag=1)
     row = kept_row(transcript)
-    assert len(row.marks) <= session.MARKS_KEPT
+    assert len(row.marks) <= MARKS_KEPT
     assert row.pruned_to > 0
-    assert row.compactions == session.MARKS_KEPT + 40
+    assert row.compactions == MARKS_KEPT + 40
     assert row.pins == ((4, 2),)
     assert_says_the_same(row, describe(None, transcript))
 
 
 def test_a_row_below_the_limit_forgets_nothing():
-    transcript = compacted_often(session.MARKS_KEPT - 1, lag=1)
-    assert len(kept_row(transcript).marks) == session.MARKS_KEPT
+    transcript = compacted_often(MARKS_KEPT - 1, lag=1)
+    assert len(kept_row(transcript).marks) == MARKS_KEPT
     assert kept_row(transcript).pruned_to == 0
 
 
 @pytest.mark.parametrize("lag", [8, 30])
 def test_a_row_that_forgot_marks_counts_each_compaction_once(lag):
-    times = session.MARKS_KEPT + 40
+    times = MARKS_KEPT + 40
     transcript = compacted_often(times, lag)
     assert kept_row(transcript).compactions == times
 
 
 def test_undoing_further_than_a_row_remembers_asks_for_the_whole_log():
-    transcript = compacted_often(session.MARKS_KEPT + 10, lag=1)
+    transcript = compacted_often(MARKS_KEPT + 10, lag=1)
     row = kept_row(transcript)
     asked = 0
-    for undone in range(2 * session.STACK_KEPT):
+    for undone in range(MARKS_KEPT):
         stack = session.active(row.marks, row.last_seq)
         body = Undo(seq=row.last_seq + 1, target=stack[-1].seq)
         admit(row, [body], leased=True)
         transcript.append(body)
-        if session.needs_whole_log(row, [body]):
+        if session.needed(row, [body]) == []:
             asked += 1
             row = describe(None, transcript)
         else:
             row = describe(row, [body])
-        assert row.compactions == session.MARKS_KEPT + 10 - undone - 1
+        assert row.compactions == MARKS_KEPT + 10 - undone - 1
         assert row.boundary > 1
     assert asked > 0
     assert_says_the_same(row, describe(None, transcript))
 
 
-def test_only_rewinds_and_deep_undos_need_the_whole_log():
+def test_only_rewinds_need_the_past_and_only_deep_undos_all_of_it():
     row = row_of(*turn(1), folded(4))
-    assert session.needs_whole_log(row, [said("x"), Rewind(to=3)])
-    assert not session.needs_whole_log(row, [said("x"), Undo(target=4), Pin(target=2)])
-    assert not session.needs_whole_log(None, [opened("s"), Undo(target=4)])
-    many = replace(row, pruned_to=1, marks=(*row.marks, Mark("compaction", 9, 8)), last_seq=9)
-    assert not session.needs_whole_log(many, [Undo(target=9)])
-    assert session.needs_whole_log(many, [Undo(target=9), Undo(target=4)])
-    assert session.needs_whole_log(replace(row, pruned_to=1), [Undo(target=4)])
+    assert session.needed(row, [said("x"), Rewind(to=3)]) == [(1, 4)]
+    assert session.needed(row, [said("x"), Undo(target=4), Pin(target=2)]) is None
+    assert session.needed(None, [opened("s"), Undo(target=4)]) is None
+    many = replace(row, pruned_compactions=1, marks=(*row.marks, Mark("compaction", 9, 8)), last_seq=9)
+    assert session.needed(many, [Undo(target=9)]) is None
+    assert session.needed(many, [Undo(target=9), Undo(target=4)]) == []
+    assert session.needed(replace(row, pruned_compactions=1), [Undo(target=4)]) == []
 
 
-def test_a_rewind_beside_an_undo_needs_the_whole_log_too():
-    row = row_of(*turn(1), folded(4))
-    many = replace(row, pruned_to=1, marks=tuple(Mark("compaction", n, n - 1) for n in range(5, 10)), last_seq=9)
-    assert session.needs_whole_log(many, [Rewind(to=8), Undo(target=8)])
+def long_talk(turns):
+    return log(opened("s"), *(body for n in range(turns) for body in turn(n)))
+
+
+@pytest.mark.parametrize("length", [200, 2_000])
+def test_a_rewind_needs_what_it_skips_and_a_little_more_however_long_the_log_is(length):
+    row = describe(None, long_talk(length))
+    for skipped in (0, 10, 100):
+        to = row.last_seq - skipped
+        for body in (Rewind(to=to), replace(said("instead"), after=to)):
+            assert session.needed(row, [body]) == [(to - LOOKED_BACK + 1, row.last_seq)]
+
+
+def test_coming_back_from_a_rewind_needs_what_comes_back():
+    transcript = long_talk(500)
+    row = describe(None, transcript)
+    away, back = Rewind(seq=1002, to=901), Rewind(seq=1003, to=1001)
+    row = described(row, [away], transcript)
+    assert session.needed(row, [back]) == [(852, 1002)]
+    row = described(row, [back], [*transcript, away])
+    assert row == describe(None, [*transcript, away, back])
+    assert row.token_estimate == describe(None, transcript).token_estimate
+    assert live_path(row.marks, row.last_seq) == [(1003, 1003), (1, 1001)]
+
+
+@pytest.mark.parametrize("talk", [0, 1])
+def test_thousands_of_rewinds_leave_a_small_row_and_cost_the_same_each(talk):
+    """To one place again and again; or each to the end of a turn, after another that is given up."""
+    transcript = long_talk(100)
+    row = describe(None, transcript)
+    for n in range(4_000):
+        bodies = [*turn(n), Rewind(to=row.last_seq)] if talk and n % 2 else [Rewind(to=101), *turn(n)][: 1 + 2 * talk]
+        entries = [replace(body, seq=row.last_seq + k) for k, body in enumerate(bodies, 1)]
+        admit(row, entries, leased=True)
+        assert sum(last - first + 1 for first, last in session.needed(row, entries)) <= 100 + 2 * LOOKED_BACK
+        row = described(row, entries, transcript)
+        transcript += entries
+    assert len(row.marks) <= MARKS_KEPT
+    admit(row, [Rewind(to=101), said("talk goes on")], leased=True)
+    assert row == describe(None, transcript)
+
+
+def test_a_rewind_to_where_the_marks_do_not_reach_needs_the_whole_log():
+    """Each rewind stays in force, so that the live path has more jumps than a row remembers."""
+    transcript = long_talk(3)
+    for n in range(2 * MARKS_KEPT):
+        end = transcript[-1].seq
+        for body in (*turn(n), Rewind(to=end), *turn(n)):
+            transcript.append(replace(body, seq=len(transcript) + 1))
+    row = describe(None, transcript)
+    assert row.pruned_to > 0
+    assert len(row.marks) <= MARKS_KEPT
+    assert session.needed(row, [Rewind(to=3)]) == []
+    assert session.needed(row, [Rewind(to=row.last_seq - 20)])
+    whole = live_path(session.marks_of(transcript), row.last_seq)
+    rewound = [e.seq for e in transcript if not on_path(e.seq, whole)]
+    assert session.needed(row, [Rewind(to=rewound[0])]) == []
+    path = live_path(row.marks, row.last_seq)
+    assert [seq for seq in rewound if seq > row.pruned_to and on_path(seq, path)] == []
+
+
+def test_a_rewind_onto_a_branch_whose_marks_were_forgotten_needs_the_whole_log():
+    transcript = log(opened("s"), *turn(1), *turn(2), *(Rewind(to=3) for _ in range(MARKS_KEPT + 1)))
+    row = describe(None, transcript)
+    assert (len(row.marks), row.pruned_to) == (MARKS_KEPT // 2, 0)
+    assert session.needed(row, [Rewind(to=3)]) is not None
+    assert session.needed(row, [Rewind(to=5)]) == []
+
+
+def test_a_row_that_is_not_given_what_it_asks_for_still_takes_the_rewind():
+    row = replace(row_of(*turn(1)), pruned_to=3)
+    assert session.needed(row, [Rewind(to=2)]) == []
+    after = describe(row, [Rewind(seq=4, to=2)])
+    assert (after.last_seq, after.token_estimate) == (4, row.token_estimate)
+
+
+def test_the_path_that_led_to_an_entry_is_known_where_the_marks_reach():
+    row = row_of(*turn(1), *turn(2), Rewind(to=3), *turn(3))
+    assert row.shape.path_to(8, row.last_seq) == [(6, 8), (1, 3)]
+    assert row.shape.path_to(5, row.last_seq) == [(4, 5), (1, 3)]
+    assert row.shape.path_to(2, row.last_seq) == [(1, 2)]
+    assert replace(row, pruned_to=6).shape.path_to(2, row.last_seq) is None
+    path = [(1, 120)]
+    assert list(turns.looked_at(path)) == [(71, 120), (21, 70), (1, 20)]
+    assert turns.is_over_after(log(*turn(1))) is True
+    assert turns.is_over_after(log(said("x"))) is False
+    assert turns.is_over_after(log(Pin(target=1))) is None
+    turns.check_end(log(opened("s"), *turn(1)), 3)
+    with pytest.raises(UsageError, match="entry 2 does not end a turn") as caught:
+        turns.check_end(log(opened("s"), *turn(1)), 2)
+    assert caught.value.hint == "Turns end at entries 1, 3."
+
+
+def test_a_session_is_told_from_another_of_its_id_by_what_its_log_says_or_by_its_creation():
+    old, new = row_of(), describe(None, log(replace(opened("s"), incarnation="ab")))
+    assert old.incarnation == str(old.created_at)
+    assert new.incarnation == "ab"
+
+
+def test_an_entry_that_a_session_does_not_have_is_refused():
+    row = row_of(*turn(1))
+    session.check_entry(row, 3)
+    for wrong in (0, -1, 4):
+        with pytest.raises(UsageError, match=f"no entry {wrong}"):
+            session.check_entry(row, wrong)
+
+
+def test_a_fork_takes_over_what_does_not_concern_its_source_alone():
+    past = log(opened("s"), Selected(n=1), Received(content="a"), Received(content="b"), User(from_=(3,)), *turn(1))
+    taken = inherited(past)
+    assert [type(e).__name__ for e in taken] == ["Foreign", "Received", "Foreign", "User", "User", "Assistant"]
+    assert taken[0].raw["n"] == 1
 
 
 # What may be appended
@@ -684,11 +804,11 @@ def test_entries_of_one_append_are_admitted_one_after_the_other():
     refused(row, Undo(target=9), Undo(target=9))
 
 
-def test_marks_have_a_limit():
-    row = replace(row_of(*turn(1)), marks=tuple(Mark("pin", 3, 2) for _ in range(admission.MARKS_MAX)))
+def test_pins_have_a_limit():
+    row = replace(row_of(*turn(1)), pins=tuple((3, 2) for _ in range(admission.PINS_MAX)))
     assert "10,000" in str(refused(row, Pin(target=2)))
-    admit(replace(row, marks=row.marks[:-1]), [Pin(target=2)], leased=True)
-    admit(row, [said("talk goes on")], leased=True)
+    admit(replace(row, pins=row.pins[:-1]), [Pin(target=2)], leased=True)
+    admit(row, [said("talk goes on"), Rewind(to=3)], leased=True)
 
 
 def test_kinds_are_the_names_of_the_format():

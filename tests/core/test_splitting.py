@@ -141,3 +141,9 @@ def test_every_piece_fits_and_is_whole_and_no_word_is_lost(lines, unit, limit):
     marks = str.maketrans("", "", "`~")
     without = bare("".join(pieces)).translate(marks).replace("py", "")
     assert without == bare(text).translate(marks).replace("py", "")
+
+
+@pytest.mark.parametrize("sign", ["\U0001f1e9\U0001f1ea", "क्षि", "👩\u200d👩\u200d👧", "e\u0301\u0323", "한"])
+def test_no_cut_falls_inside_a_visible_character(sign):
+    for piece in split(sign * 60, 32, "chars"):
+        assert piece == sign * (len(piece) // len(sign))

@@ -1,43 +1,29 @@
 """Anthropic's real SDK against a server that speaks its wire format."""
 
-import asyncio
-import copy
 import re
-import subprocess
-import sys
-import time
-from email.utils import formatdate
 from itertools import pairwise
 
-import anthropic
 import pytest
 
-from tests.core.test_overflow import LATER, NO, TOO_LARGE
+from tests.prompts import of_transcript
 from tests.providers.wire import (
     PROXIES,
     SETTINGS,
-    Refused,
     Said,
-    Stalled,
     Streamed,
     Wire,
     ask,
     event,
-    every,
-    failure,
-    made,
     run,
 )
-from turnlog.core.prompt import INVALID_INPUT, Prompt, Tool, of_transcript
-from turnlog.errors import ContextOverflow, ProviderBusy, ProviderRefused, TurnlogError, UsageError
-from turnlog.providers import Delta
+from turnlog.core.prompt import INVALID_INPUT, Prompt, ToolDefinition
+from turnlog.errors import ProviderRefused
 from turnlog.providers.anthropic import AnthropicProvider
-from turnlog.providers.failures import failure_of, retry_after_s
 from turnlog.testing import check_messages, entry
 
 MODEL = "claude-opus-5-5"
 PIXEL = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
-READ = Tool(
+READ = ToolDefinition(
     name="read",
     description="Reads a file.",
     input_schema={"type": "object", "properties": {"path": {"type": "string"}}},
@@ -74,30 +60,10 @@ def sent(wire, prompt, **options):
     return wire.requests[-1].body
 
 
-def test_text_arrives_in_pieces_and_then_as_a_whole(wire):
-    wire.say(Said(texts=("Hel", "lo ", "你好"), usage={"input_tokens": 12, "output_tokens": 4}))
-    *pieces, answer = run(ask(provider(wire), said()))
-    assert pieces == [Delta(text="Hel"), Delta(text="lo "), Delta(text="你好")]
-    assert answer.content == [{"type": "text", "text": "Hello 你好"}]
-    assert (answer.model, answer.stop) == (f"anthropic:{MODEL}", "end_turn")
-    assert (answer.usage["input_tokens"], answer.usage["output_tokens"]) == (12, 4)
-
-
 def test_a_request_says_no_more_than_it_must(wire):
     body = sent(wire, said())
     assert set(body) == {"model", "max_tokens", "messages", "stream", "system"}
     assert wire.requests[0].headers["authorization"] == "Bearer key"
-
-
-def test_two_calls_in_one_answer_keep_their_order_and_inputs(wire):
-    calls = (
-        {"id": "t1", "name": "read", "input": {"path": "a.txt"}},
-        {"id": "t2", "name": "read", "input": {"path": "ü.txt", "deep": [1, {"x": None}]}},
-    )
-    wire.say(Said(text="I look.", calls=calls))
-    answer = run(ask(provider(wire), said(tools=(READ,))))[-1]
-    assert answer.stop == "tool_use"
-    assert answer.content[1:] == [{"type": "tool_use", **call} for call in calls]
 
 
 @pytest.mark.parametrize("written", ['{"path": ', "[1]", "null", '{"a": NaN}', '{"a":' * 300 + "1" + "}" * 300])
@@ -179,7 +145,6 @@ def test_ids_that_this_api_refuses_are_rewritten_on_both_sides(wire):
     call, result = body["messages"][1]["content"][1], body["messages"][2]["content"][0]
     assert call["id"] == result["tool_use_id"]
     assert re.fullmatch("[a-zA-Z0-9_-]+", call["id"])
-    assert result["is_error"] is True
 
 
 def marks(value, place=()):
@@ -202,8 +167,34 @@ def test_cache_marks_are_exactly_at_the_breakpoints(wire):
     ]
 
 
+def test_a_compaction_leaves_tools_and_constant_system_text_cached(wire):
+    bodies = []
+    for lead in ("Summary: one", "Summary: two"):
+        made = Prompt(
+            system=f"Be kind.\n\n{lead}",
+            constant=8,
+            messages=said().messages,
+            tools=(READ,),
+            breakpoints=((-1, 0), (-1, 1)),
+        )
+        bodies.append(sent(wire, made))
+    for body, lead in zip(bodies, ("Summary: one", "Summary: two"), strict=True):
+        assert body["system"] == [
+            {"type": "text", "text": "Be kind.", "cache_control": MARK},
+            {"type": "text", "text": lead, "cache_control": MARK},
+        ]
+    assert bodies[0]["tools"] == bodies[1]["tools"]
+
+
+def test_without_constant_system_text_tools_and_summary_are_cached_apart(wire):
+    made = Prompt(system="Summary", constant=0, messages=said().messages, tools=(READ,), breakpoints=((-1, 0), (-1, 1)))
+    body = sent(wire, made)
+    assert body["system"] == [{"type": "text", "text": "Summary", "cache_control": MARK}]
+    assert body["tools"][-1]["cache_control"] == MARK
+
+
 def test_without_a_system_prompt_the_last_tool_carries_the_mark(wire):
-    other = Tool(name="list")
+    other = ToolDefinition(name="list")
     body = sent(wire, Prompt(system="", messages=said().messages, tools=(READ, other), breakpoints=((-1, 0),)))
     assert marks(body) == [("tools", 1)]
     assert body["tools"][1] == {"name": "list", "input_schema": {"type": "object"}, "cache_control": MARK}
@@ -241,14 +232,6 @@ def test_windows_are_known_by_family_unless_told(name, window):
     assert AnthropicProvider(name, api_key="k", window=5_000).window == 5_000
 
 
-def test_the_same_prompt_makes_the_same_bytes_and_is_not_changed(wire):
-    prompt = Prompt(system="S", messages=tool_round(), tools=(READ,), breakpoints=((-1, 0), (0, 0), (2, 1)))
-    before = copy.deepcopy(prompt)
-    run(ask(provider(wire), prompt, prompt))
-    assert wire.requests[0].raw == wire.requests[1].raw
-    assert prompt == before
-
-
 def log():
     lines = [
         {"type": "user", "content": "one"},
@@ -274,92 +257,10 @@ def test_each_request_of_a_session_begins_with_the_one_before_but_for_the_marks(
         assert longer[longer.index(b'],"model"') :] == shorter[end:]
 
 
-def test_usage_has_the_cache_figures(wire):
-    usage = {"input_tokens": 7, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 40, "output_tokens": 3}
-    wire.say(Said(text="x", usage=usage))
-    assert run(ask(provider(wire), said()))[-1].usage == usage
-
-
 @pytest.mark.parametrize("stop", ["max_tokens", "refusal", "pause_turn", "model_context_window_exceeded"])
 def test_stop_reasons_are_passed_on_as_given(wire, stop):
     wire.say(Said(text="x", stop=stop))
     assert run(ask(provider(wire), said()))[-1].stop == stop
-
-
-def test_a_summary_is_text_alone_and_no_tool_may_be_called(wire):
-    async def summarise():
-        talker = provider(wire)
-        try:
-            return await talker.summarise(said(tools=(READ,)))
-        finally:
-            await talker.close()
-
-    wire.say(Said(thinking="hm", text="They met."))
-    assert run(summarise()) == "They met."
-    assert wire.requests[0].body["tool_choice"] == {"type": "none"}
-
-
-def refusal_of(status, code, text):
-    error = {"type": code or "invalid_request_error", "message": text}
-    if status is None:
-        return Said(text="x", error=error)
-    return Refused(status, {"type": "error", "error": error} if code or text else None)
-
-
-@pytest.mark.parametrize(("status", "code", "text", "tokens", "window"), TOO_LARGE)
-def test_too_large_is_overflow_with_the_reported_sizes(wire, status, code, text, tokens, window):
-    wire.say(refusal_of(status, code, text))
-    error = run(failure(provider(wire), said()))
-    assert type(error) is ContextOverflow
-    assert isinstance(error.__cause__, anthropic.APIStatusError)
-    assert "HTTP 200" not in str(error), "an error within a stream has no status of its own"
-    if window:
-        assert (error.tokens, error.window) == (tokens, window)
-
-
-@pytest.mark.parametrize(("status", "code", "text"), LATER)
-def test_limits_and_outages_are_busy(wire, status, code, text):
-    wire.say(refusal_of(status, code, text))
-    assert type(run(failure(provider(wire), said()))) is ProviderBusy
-    assert len(wire.requests) == 1, "the SDK must not retry"
-
-
-@pytest.mark.parametrize(("status", "code", "text"), NO)
-def test_the_rest_is_refused(wire, status, code, text):
-    wire.say(refusal_of(status, code, text))
-    error = run(failure(provider(wire), said()))
-    assert type(error) is ProviderRefused
-    assert ("ANTHROPIC_API_KEY" in error.hint) == (status in (401, 403))
-
-
-@pytest.mark.parametrize(
-    ("headers", "wait"),
-    [({"Retry-After": "7"}, 7), ({"Retry-After": "0.5"}, 0.5), ({"retry-after-ms": "1500", "Retry-After": "9"}, 1.5)],
-)
-def test_how_long_to_wait_is_told(wire, headers, wait):
-    wire.say(Refused(529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, headers))
-    assert run(failure(provider(wire), said())).retry_after_s == wait
-
-
-def test_a_date_to_wait_for_becomes_seconds_and_nonsense_none():
-    assert 55 < retry_after_s({"retry-after": formatdate(time.time() + 60, usegmt=True)}) <= 60
-    assert retry_after_s({"retry-after": formatdate(time.time() - 60, usegmt=True)}) == 0
-    assert retry_after_s({"retry-after": "1e9"}) == 86_400
-    assert [retry_after_s({"retry-after": text}) for text in ("soon", "nan", "", "inf")] == [None] * 4
-
-
-@pytest.mark.parametrize("breaks", ["hang_up", "end"])
-def test_a_stream_that_breaks_off_is_busy_and_gives_no_answer(wire, breaks):
-    wire.say(Said(texts=("a", "b", "c"), breaks=breaks))
-    assert type(run(failure(provider(wire), said()))) is ProviderBusy
-
-
-@pytest.mark.parametrize(
-    "frames", [b"event: message_start\ndata: {oops\n\n", b"<html>hello</html>", b"", b"\xff\xfe\n\n"]
-)
-def test_what_is_no_stream_of_events_is_busy(wire, frames):
-    wire.say(Streamed((frames,) if frames else ()))
-    assert type(run(failure(provider(wire), said()))) is ProviderBusy
 
 
 def test_events_of_unknown_kinds_and_shapes_do_no_harm(wire):
@@ -381,79 +282,9 @@ def test_events_of_unknown_kinds_and_shapes_do_no_harm(wire):
     assert answer.usage["output_tokens"] == 0
 
 
-def test_a_server_that_never_answers_is_busy_after_the_timeout(wire):
-    wire.say(Stalled())
-    assert type(run(failure(provider(wire, timeout_s=0.3), said()))) is ProviderBusy
-
-
-def test_an_address_where_nobody_listens_is_busy():
-    lost = AnthropicProvider(MODEL, api_key="k", base_url="http://127.0.0.1:9")
-    assert type(run(failure(lost, said()))) is ProviderBusy
-
-
-def test_closing_the_iterator_early_ends_the_call(wire):
-    async def stop_early():
-        talker = provider(wire)
-        pieces = talker.stream(said())
-        first = await anext(pieces)
-        await pieces.aclose()
-        left = await asyncio.to_thread(wire.left.wait, 5)
-        again = [piece async for piece in talker.stream(said())]
-        await talker.close()
-        return first, left, again
-
-    wire.say(Said(texts=("a", "b"), breaks="stall"))
-    first, left, again = run(stop_early())
-    assert (first, left) == (Delta(text="a"), True)
-    assert again[-1].content == [{"type": "text", "text": "ok"}]
-
-
-def test_cancelling_a_call_ends_it(wire):
-    async def cancel():
-        talker = provider(wire)
-        running = asyncio.create_task(ask(talker, said()))
-        await asyncio.to_thread(wire.asked.wait, 5)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        return await asyncio.to_thread(wire.left.wait, 5)
-
-    wire.say(Said(texts=("a", "b"), breaks="stall"))
-    assert run(cancel())
-
-
-def test_a_request_that_cannot_be_written_is_refused(wire):
-    bad = said(tools=(Tool(name="t", input_schema={"description": "\ud800"}),))
-    assert type(run(failure(provider(wire), bad))) is ProviderRefused
-
-
 def test_a_missing_key_is_named(monkeypatch):
     with pytest.raises(ProviderRefused) as caught:
         AnthropicProvider(MODEL)
     assert "ANTHROPIC_API_KEY" in caught.value.hint
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     assert AnthropicProvider(MODEL).model == f"anthropic:{MODEL}"
-
-
-def test_a_missing_sdk_is_told_with_the_command_that_helps(monkeypatch):
-    monkeypatch.setitem(sys.modules, "anthropic", None)
-    with pytest.raises(UsageError) as caught:
-        AnthropicProvider(MODEL, api_key="k")
-    assert caught.value.hint == "pip install turnlog[anthropic]"
-
-
-def test_importing_and_making_a_provider_does_not_import_the_sdk():
-    code = (
-        "import sys; from turnlog.providers.anthropic import AnthropicProvider; AnthropicProvider('m', api_key='k');"
-        "print([name for name in ('anthropic', 'httpx', 'httpx2', 'pydantic') if name in sys.modules])"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("kind", sorted(every(anthropic.AnthropicError), key=lambda kind: kind.__name__))
-def test_every_exception_of_the_sdk_is_mapped(kind):
-    error = failure_of(made(kind), anthropic, key="ANTHROPIC_API_KEY")
-    assert isinstance(error, TurnlogError)
-    assert error.hint
-    assert str(error)

@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,15 +11,20 @@ from httpx_sse import connect_sse
 
 from turnlog.testing import check_messages
 
-START_S = 30
-END_S = 40
+from .. import warm
+from ..waiting import GIVES_UP_S, wait_until
+
+PATIENT = {"trust_env": False, "verify": False, "timeout": GIVES_UP_S}
+"""For httpx: without certificates, which take longer to load than most requests to answer; it is plain HTTP."""
 
 
 class Running:
     """`turnlog serve` on a free port of 127.0.0.1. Every request it made to its model is checked when it ends."""
 
-    def __init__(self, home, *, script=None, env=None, args=(), store=None):
+    def __init__(self, home, *, script=None, env=None, args=(), store=None, **how):
+        """`how`: as `warm.Process` takes it."""
         self.home = Path(home)
+        self.how = how
         self.home.mkdir(parents=True, exist_ok=True)
         self.script = self.home / "script.jsonl"
         self.requests = self.home / "requests.jsonl"
@@ -43,25 +45,22 @@ class Running:
     def start(self):
         self.log = self.home / "server.log"
         with (self.home / "server.out").open("w") as out, self.log.open("a") as log:
-            self.process = run_turnlog(self.args, self.env, stdout=out, stderr=log)
+            self.process = run_turnlog(self.args, self.env, **self.how, stdout=out, stderr=log)
         self.said = self._wait_for_address()
         self.base = self.said.rpartition("listening on ")[2].split()[0]
         self.token = (self.home / "admin.token").read_text().strip()
 
     def _wait_for_address(self):
-        end = time.monotonic() + START_S
-        while time.monotonic() < end:
-            said = (self.home / "server.out").read_text()
-            if "listening on " in said and said.endswith("\n"):
-                return said
+        def said():
             assert self.process.poll() is None, self.log.read_text()
-            time.sleep(0.02)
-        raise AssertionError("the server did not start: " + self.log.read_text())
+            text = (self.home / "server.out").read_text()
+            return text if "listening on " in text and text.endswith("\n") else None
+
+        return wait_until(said)
 
     def client(self, token=None, **options):
         headers = {"Authorization": f"Bearer {token or self.token}", **options.pop("headers", {})}
-        # Without certificates, which take longer to load than most requests to answer: it is plain HTTP.
-        return httpx.Client(base_url=self.base, headers=headers, timeout=30, trust_env=False, verify=False, **options)
+        return httpx.Client(base_url=self.base, headers=headers, **PATIENT, **options)
 
     def make_token(self, name, *args):
         done = turnlog(["token", "create", name, *args, "--json", "--home", str(self.home)], self.env, self.args)
@@ -74,16 +73,22 @@ class Running:
     def stop(self):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(END_S)
+        return self.process.wait(GIVES_UP_S)
 
     def restart(self):
         self.kill()
         self.start()
 
     def logged(self, kind="turn"):
-        lines = self.requests.read_text().splitlines() if self.requests.exists() else []
+        text = self.requests.read_text() if self.requests.exists() else ""
+        lines = text.rpartition("\n")[0].splitlines()  # the last one may be half written
         found = [json.loads(line) for line in lines]
         return [request for request in found if request["kind"] == kind]
+
+    def begun(self):
+        """How many answers of the script the model has begun. One that was logged is begun a moment later."""
+        position = self.script.with_name(self.script.name + ".position")
+        return json.loads(position.read_text())["turn"] if position.exists() else 0
 
     def check(self):
         for request in self.logged():
@@ -103,23 +108,18 @@ def running(home, **options):
 
 
 def run_turnlog(args, env, **how):
-    code = "from turnlog.cli.main import main; main()"
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("TURNLOG_", "COV_"))}
-    return subprocess.Popen([sys.executable, "-c", code, *args], env={**clean, **env}, **how)
+    return warm.Process(*args, env=_clean(env), **how)
 
 
 def turnlog(args, env=None, serve_args=()):
     """A command beside the server; at the same store."""
     store = serve_args[serve_args.index("--store") + 1 :][:1] if "--store" in serve_args else []
-    process = run_turnlog(
-        [*args, *(["--store", *store] if store else [])],
-        {name: value for name, value in (env or {}).items() if name != "TURNLOG_REQUEST_LOG"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    out, err = process.communicate(timeout=60)
-    return subprocess.CompletedProcess(args, process.returncode, out, err)
+    beside = {name: value for name, value in (env or {}).items() if name != "TURNLOG_REQUEST_LOG"}
+    return warm.run(*args, *(["--store", *store] if store else []), env=_clean(beside))
+
+
+def _clean(env):
+    return {**{name: value for name, value in os.environ.items() if not name.startswith(("TURNLOG_", "COV_"))}, **env}
 
 
 CHAT = "/api/agents/main/chat"
@@ -152,12 +152,3 @@ def text_of(frames):
 def said_in(request):
     """All text of a logged request's messages."""
     return json.dumps(request["messages"], ensure_ascii=False)
-
-
-def wait_until(check, seconds=15):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := check():
-            return found
-        time.sleep(0.03)
-    raise AssertionError("waited in vain")

@@ -40,7 +40,7 @@ class Talker:
         self.slowest = 0.0
 
     async def talk(self, quota, storm):
-        async with httpx.AsyncClient(timeout=httpx.Timeout(60, connect=5), trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=httpx.Timeout(60), trust_env=False) as client:
             sent = 0
             while sent < quota or not storm.done():
                 sent += 1
@@ -121,28 +121,27 @@ FROM "turnlog".leases WHERE expires_at < clock_timestamp()
 async def blow(servers, database, proxy):
     """The storm: everything that may happen to servers, their database and the wire between, one after another."""
     for victim in (servers[1], servers[-1]):
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.5)
         victim.kill()
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.5)
         await asyncio.to_thread(victim.start)
     servers[-1].process.send_signal(signal.SIGSTOP)
-    await asyncio.sleep(LEASE_S + 3)
+    await asyncio.sleep(LEASE_S + 1)
     servers[-1].process.send_signal(signal.SIGCONT)
     for _ in range(3):
         proxy.cut()
         proxy.cut_answers_after = 5
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(0.4)
     proxy.delay_s = 0.3
-    await asyncio.sleep(2)
+    await asyncio.sleep(1)
     proxy.delay_s = 0.0
     proxy.silent = True  # everything is swallowed: for its database this server is gone
-    await asyncio.sleep(LEASE_S + 2)
+    await asyncio.sleep(LEASE_S + 1)
     proxy.cut()
     proxy.silent = False
     await asyncio.to_thread(database.stop)
-    await asyncio.sleep(0.5)
     await asyncio.to_thread(database.start)
-    await asyncio.sleep(2)
+    await asyncio.sleep(1)
 
 
 def check_requests(server, asked):

@@ -1,14 +1,19 @@
 """Talking over HTTP, against a real server: section F of the worked examples."""
 
+import asyncio
 import base64
 import re
 import threading
+import time
 
 import httpx
 import pytest
 from httpx_sse import connect_sse
 
-from .running import CHAT, SESSIONS, kinds, rejoin, running, said_in, talk, text_of, turnlog, wait_until
+import turnlog as library
+from turnlog.testing import FixedClock
+
+from .running import CHAT, PATIENT, SESSIONS, kinds, rejoin, running, said_in, talk, text_of, turnlog, wait_until
 
 PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * 20).decode()
 
@@ -39,7 +44,7 @@ def server(tmp_path_factory):
 @pytest.mark.parametrize("token", [None, "wrong", "tl_000000000000_wrong", ""])
 def test_nothing_is_told_without_a_token(server, method, path, token):
     headers = {} if token is None else {"Authorization": f"Bearer {token}".strip()}
-    answer = httpx.request(method, server.base + path, headers=headers, trust_env=False)
+    answer = httpx.request(method, server.base + path, headers=headers, **PATIENT)
     assert answer.status_code == 401
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()
@@ -105,14 +110,39 @@ def test_a_key_leads_to_its_selected_session(server):
 
 
 def test_a_tool_is_told_in_order(server):
-    call = {"id": "c1", "name": "write_file", "input": {"path": "a.txt", "content": "abc"}}
-    server.write({"tool_calls": [call]}, {"text": "written"})
+    call = {"id": "c1", "name": "list_dir", "input": {}}
+    server.write({"tool_calls": [call]}, {"text": "seen"})
     with server.client() as client:
-        frames = [told for _, told in talk(client, "write it") if told["type"] != "usage"]
+        frames = [told for _, told in talk(client, "list it") if told["type"] != "usage"]
     assert [told["type"] for told in frames] == ["tool_call", "tool_result", "text_delta", "done"]
     assert frames[0]["tool_call"] == call
     assert frames[1]["tool_call_id"] == "c1"
-    assert (server.home / "workspace" / "a.txt").read_text() == "abc"
+    assert frames[1]["text"]
+
+
+def test_a_call_that_writes_waits_for_the_route_and_the_stream_goes_on_after_it(server):
+    call = {"id": "c1", "name": "write_file", "input": {"path": "a.txt", "content": "abc"}}
+    server.write({"tool_calls": [call]}, {"text": "written"})
+    with server.client() as client, connect_sse(client, "POST", CHAT, json={"message": "write it"}) as source:
+        sid = source.response.headers["turnlog-session"]
+        told = []
+        for event in source.iter_sse():
+            told.append(event.json())
+            if told[-1]["type"] == "approval_request":
+                assert "+abc" in told[-1]["preview"]
+                with server.client() as other:
+                    status = other.get(f"{CHAT}/status", params={"sessionId": sid}).json()
+                    assert status == {"status": "waiting"}
+                    assert other.get(f"{SESSIONS}/{sid}").json()["session"]["waiting"] is True
+                    waiting = other.get(f"{SESSIONS}/{sid}/approvals").json()["approvals"]
+                    assert [(one["callId"], one["state"]) for one in waiting] == [("c1", "waiting")]
+                    where = f"{SESSIONS}/{sid}/approvals/c1"
+                    assert other.post(where, json={"word": "approved"}).json()["state"] == "approved"
+                    assert other.post(where, json={"word": "denied"}).status_code in (404, 409)
+        kinds = [one["type"] for one in told if one["type"] != "usage"]
+        assert kinds == ["approval_request", "approval_answer", "tool_call", "tool_result", "text_delta", "done"]
+        assert (server.home / "workspace" / "a.txt").read_text() == "abc"
+        assert b'turnlog_approvals_total{word="approved"} 1.0' in client.get("/metrics").content
 
 
 def test_a_provider_that_fails_in_mid_stream_is_one_error_and_the_session_stays_readable(server):
@@ -131,21 +161,20 @@ def test_a_provider_that_fails_in_mid_stream_is_one_error_and_the_session_stays_
         assert rejoin(client, sid)[0][1] == {"type": "idle"}
 
 
-def test_a_message_to_a_running_turn_is_queued_and_joins_it(server):
-    server.write(
-        {"tool_calls": [{"id": "s1", "name": "list_dir", "input": {"path": "."}}], "delay_ms": 1500}, {"text": "both"}
-    )
+def test_a_message_to_a_running_turn_is_queued_and_joins_it(server, tmp_path):
+    gate = tmp_path / "gate"
+    call = {"tool_calls": [{"id": "s1", "name": "list_dir", "input": {"path": "."}}], "until": str(gate)}
+    server.write({"text": "begun"}, call, {"text": "to both"})
     with server.client() as client, server.client() as other:
         sid = talk(client, "begin")[-1][1]["sessionId"]
-        server.write(
-            {"tool_calls": [{"id": "s2", "name": "list_dir", "input": {"path": "."}}], "delay_ms": 1500},
-            {"text": "to both"},
-        )
-        first = []
+        first, second = [], []
         thread = threading.Thread(target=lambda: first.extend(talk(client, "first", sessionId=sid)))
         thread.start()
         wait_until(lambda: other.get(f"{CHAT}/status", params={"sessionId": sid}).json()["status"] == "running")
-        second = talk(other, "second", sessionId=sid)
+        with connect_sse(other, "POST", CHAT, json={"message": "second", "sessionId": sid}) as source:
+            for event in source.iter_sse():
+                second.append((event.id, event.json()))
+                gate.touch()
         thread.join()
     assert kinds(second)[0] == "queued"
     assert kinds(second)[-1] == kinds(first)[-1] == "done"
@@ -155,7 +184,8 @@ def test_a_message_to_a_running_turn_is_queued_and_joins_it(server):
 
 
 def test_a_full_queue_is_a_clear_refusal(tmp_path):
-    slow = {"text": "slow", "delay_ms": 4000}
+    gate = tmp_path / "gate"
+    slow = {"text": "slow", "until": str(gate)}
     with running(tmp_path, script=[slow], env={"TURNLOG_QUEUE_CAP": "2"}) as server, server.client() as client:
         with connect_sse(client, "POST", CHAT, json={"message": "go"}) as source:
             sid = source.response.headers["turnlog-session"]
@@ -167,14 +197,15 @@ def test_a_full_queue_is_a_clear_refusal(tmp_path):
             assert refused.status_code == 429
             assert int(refused.headers["retry-after"]) > 0
             assert refused.json()["code"] == "queue_full"
+            gate.touch()
             assert kinds([(e.id, e.json()) for e in source.iter_sse()])[-1] == "done"
         for thread in streams:
             thread.join()
         assert "one too many" not in client.get(f"{SESSIONS}/{sid}").text
 
 
-def test_a_turn_can_be_stopped_and_keeps_what_was_said(server):
-    server.write({"deltas": ["one ", "two ", "three "] * 20, "delay_ms": 100})
+def test_a_turn_can_be_stopped_and_keeps_what_was_said(server, tmp_path):
+    server.write({"deltas": ["one ", "two ", "three "], "until": str(tmp_path / "never")})
     with server.client() as client, connect_sse(client, "POST", CHAT, json={"message": "count"}) as source:
         sid = source.response.headers["turnlog-session"]
         told = source.iter_sse()
@@ -187,12 +218,14 @@ def test_a_turn_can_be_stopped_and_keeps_what_was_said(server):
         assert client.post(f"{CHAT}/stop", json={"sessionId": sid}).json() == {"stopped": False}
 
 
-def test_a_client_that_goes_away_does_not_end_its_turn(server):
-    server.write({"deltas": ["a", "b", "c", "d"], "delay_ms": 150})
+def test_a_client_that_goes_away_does_not_end_its_turn(server, tmp_path):
+    gate = tmp_path / "gate"
+    server.write({"deltas": ["a", "b", "c", "d"], "until": str(gate)})
     with server.client() as client:
         with connect_sse(client, "POST", CHAT, json={"message": "go on without me"}) as source:
             sid = source.response.headers["turnlog-session"]
             next(source.iter_sse())
+        gate.touch()
         wait_until(lambda: client.get(f"{CHAT}/status", params={"sessionId": sid}).json()["status"] == "idle")
         entries = client.get(f"{SESSIONS}/{sid}").json()["entries"]
         assert entries[-1]["content"] == [{"type": "text", "text": "abcd"}]
@@ -316,7 +349,10 @@ def test_requests_with_one_key_at_once_are_one_message(server):
         b'{"message": "x", "key": "nonsense"}',
         b'{"message": "x", "images": ["no"]}',
         b'{"message": "\xff"}',
-        b'{"message": "\\ud800"}',
+        b'{"message": "\\ud800", "context": NaN}',
+        b'{"message": "x", "recall": 0}',
+        b'{"message": "x", "recall": "true"}',
+        '{"message": "x\\ud800"}'.encode("utf-16"),
         b"[" * 100_000,
         b'{"message": "x", "context": 5}',
     ],
@@ -327,6 +363,19 @@ def test_a_bad_body_is_400_and_says_what_to_do(server, body):
     assert answer.status_code == 400
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["hint"]
+
+
+def test_half_a_character_in_a_message_is_stored_as_it_came(server):
+    body = b'{"message": "half \\ud800 and \\u0000 end", "context": "\\udfff"}'
+    server.write({"text": "whole"})
+    with server.client() as client:
+        answer = client.post(CHAT, content=body, headers={"content-type": "application/json"})
+        assert '"done"' in answer.text
+        found = client.get(f"{SESSIONS}/{answer.headers['turnlog-session']}").json()
+        assert [entry["content"] for entry in found["entries"] if entry["type"] == "user"] == [
+            "half \ud800 and \x00 end"
+        ]
+        assert client.get(SESSIONS).status_code == 200
 
 
 def test_what_is_too_large_is_413(server):
@@ -355,3 +404,42 @@ def test_tokens_are_made_listed_and_worthless_once_revoked(server):
         done = turnlog(["token", "revoke", text.split("_")[1], "--home", str(server.home)])
         assert done.returncode == 0
         assert client.get(SESSIONS).status_code == 401
+
+
+def test_a_message_that_comes_again_while_its_turn_runs_is_not_told_to_wait(tmp_path):
+    gate = tmp_path / "gate"
+    script = [{"deltas": ["slow "] * 40, "until": str(gate)}]
+    with running(tmp_path, script=script, args=("--preset", "zeroclaw")) as server, server.client() as client:
+        key = {"Idempotency-Key": "again"}
+        told = []
+        first = threading.Thread(target=lambda: told.extend(talk(client, "once", headers=key)))
+        first.start()
+        wait_until(lambda: client.get(SESSIONS).json()["sessions"] and server.requests.exists())
+        with connect_sse(client, "POST", CHAT, json={"message": "once"}, headers=key) as source:
+            again = []
+            for event in source.iter_sse():
+                again.append((event.id, event.json()))
+                gate.touch()
+        first.join()
+        assert "queued" not in [*kinds(told), *kinds(again)]
+        assert kinds(again)[-1] == "done"
+        assert text_of(again) == text_of(told)
+
+
+def test_a_message_for_a_key_begins_a_new_session_where_the_old_ones_time_is_over(tmp_path):
+    key = "agent:main:web:direct:admin"
+
+    async def two_hours_ago():
+        clock = FixedClock(time.time_ns() // 1_000_000 - 2 * 3_600_000)
+        async with library.open(home=tmp_path, model_name="offline", clock=clock) as t:
+            async for _ in t.send(key, "two hours ago"):
+                pass
+            return (await t.session(key)).id
+
+    old = asyncio.run(two_hours_ago())
+    with running(tmp_path, env={"TURNLOG_SESSION_RESET": "idle:60"}) as server, server.client() as client:
+        new = talk(client, "by key", key=key)[-1][1]["sessionId"]
+        assert new != old
+        assert client.get(f"{SESSIONS}/{old}").json()["session"]["status"] == "archived"
+        assert talk(client, "again", key=key)[-1][1]["sessionId"] == new
+        assert talk(client, "by its id", sessionId=old)[-1][1]["sessionId"] == old

@@ -3,13 +3,14 @@
 import http.client
 import json
 import socket
+from pathlib import Path
 
 import httpx
 import pytest
 
-from turnlog.server.limits import Buckets
+from turnlog.server.http.limits import Buckets
 
-from .running import CHAT, SESSIONS, Running, running, talk, turnlog, wait_until
+from .running import CHAT, PATIENT, SESSIONS, Running, running, talk, turnlog, wait_until
 
 CONFIG = '[agents.ops]\nsystem = "You run things."\n[server]\nhosts = ["chat.example.org"]\n'
 
@@ -43,6 +44,8 @@ def test_one_sees_only_what_is_ones_own(server):
             ("POST", f"{base}/{server.hers}/undo-compact", {}),
             ("POST", f"{base}/{server.hers}/fork", {"json": {}}),
             ("POST", f"{base}/{server.hers}/rewind", {"json": {"to": 4}}),
+            ("POST", f"{base}/{server.hers}/retry", {}),
+            ("POST", f"{base}/{server.hers}/discard", {}),
             ("GET", f"{base}/{server.hers}/prompt", {}),
             ("GET", f"{base}/{server.hers}/coverage", {}),
             ("GET", f"{base}/{server.hers}/events", {}),
@@ -59,9 +62,85 @@ def test_one_sees_only_what_is_ones_own(server):
     assert call(server, server.ann, "GET", f"{SESSIONS}/{server.hers}").status_code == 200
 
 
-def test_a_key_of_somebody_else_is_refused(server):
+def test_a_key_of_somebody_else_does_not_exist_and_is_refused_to_those_who_see_it(server):
     for key in ("agent:main:web:direct:ann", "main:cli:user", "agent:main:telegram:direct:5"):
-        assert call(server, server.bob, "POST", CHAT, json={"message": "x", "key": key}).status_code == 403
+        body = {"message": "x", "key": key}
+        assert call(server, server.bob, "POST", CHAT, json=body).status_code == 404
+        answer = call(server, server.cleo, "POST", CHAT, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (403, "denied")
+
+
+def operations(server):
+    """(method, path, body, the scope it needs, whether it writes) for each operation of openapi.json."""
+    described = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
+    named = {"chat": {"message": "x"}, "stop": {}, "rewind": {"to": 4}, "signin": {"token": server.token}}
+    ours = [(path, methods) for path, methods in described["paths"].items() if not path.startswith("/v1/")]
+    for path, methods in ours:  # the others are tested in `compatible`
+        for method in methods:
+            writes = method != "get"
+            body = dict(named.get(path.rpartition("/")[2], {"title": "x"} if method == "patch" else {}))
+            where = path.format(agent="main", sid=server.hers, channel="web-ann", call="c1")
+            if path.endswith("{call}"):
+                body = {"word": "denied"}
+            if "/chat" in path and writes:
+                body["sessionId"] = server.hers
+            if "/chat/" in path and not writes:
+                where += f"?sessionId={server.hers}"
+            if path.startswith(("/healthz", "/readyz", "/api/signin")):
+                needed = ()
+            elif "conversations" in path:
+                needed = ("admin",)
+            elif path == "/metrics":
+                needed = ("read", "admin")
+            else:
+                needed = ("chat", "admin") if writes else ("chat", "read", "admin")
+            yield method.upper(), where, body if writes else None, needed, writes
+
+
+def test_403_and_404_are_given_as_documented_by_every_operation(server):
+    """The scope first; then what a token cannot see does not exist; then what it sees is not its own to change."""
+    people = {
+        (server.bob, ("chat",), "main", "bob"),
+        (server.eve, ("read",), "main", "eve"),
+        (server.cleo, ("chat", "read"), "main", "cleo"),
+        (server.make_token("otto", "--scope", "read", "--agent", "ops"), ("read",), "ops", "otto"),
+        (server.make_token("olga", "--scope", "chat", "--agent", "ops"), ("chat",), "ops", "olga"),
+        (server.make_token("root", "--scope", "admin", "--agent", "ops"), ("admin",), "ops", "root"),
+    }
+    for method, path, body, needed, writes in operations(server):
+        for token, scopes, agent, name in people:
+            concerns_her = server.hers in path or server.hers in json.dumps(body)
+            seen = agent == "main" and (not concerns_her or not {"read", "admin"}.isdisjoint(scopes))
+            if needed and set(needed).isdisjoint(scopes):
+                expected = (403, "scope")
+            elif "main" in path and not seen:
+                expected = (404, "not_found")
+            elif writes and concerns_her:
+                expected = (403, "denied")
+            else:
+                expected = (200, "")
+            with server.client(token) as client, client.stream(method, path, json=body) as answer:
+                code = json.loads(answer.read())["code"] if answer.status_code >= 400 else ""
+                got = (200 if answer.status_code < 300 else answer.status_code, code)
+            assert got == expected, (method, path, name)
+
+
+def test_what_there_is_not_is_404_for_an_administrator_too(server):
+    for path in (
+        f"{SESSIONS}/nobody",
+        "/api/agents/nobody/sessions",
+        "/api/agents/main/conversations/nowhere",
+        "/api/agents/main/conversations/nowhere?q=x",
+        "/api/nothing",
+        "/nothing",
+        "/static/nothing.js",
+        "/chats/log/main?channel=nowhere",
+        "/chats/session/main/nobody",
+    ):
+        assert call(server, None, "GET", path).status_code == 404, path
+    assert call(server, None, "POST", "/channels/nothing", json={}).status_code == 404
+    known = call(server, None, "GET", "/api/agents/main/conversations/web-ann?q=nothing-of-the-kind")
+    assert (known.status_code, known.json()["messages"]) == (200, [])
 
 
 def test_a_scope_allows_what_it_says_and_no_more(server):
@@ -126,7 +205,7 @@ def test_no_path_leads_around_the_door(server, path, token):
     """Sent as it stands; a client library would tidy it up."""
     host, _, port = server.base.removeprefix("http://").partition(":")
     headers = {"Authorization": f"Bearer {server.bob}"} if token else {}
-    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    connection = http.client.HTTPConnection(host, int(port), timeout=120)
     connection.putrequest("GET", path, skip_host=True)
     for name, value in {"Host": f"{host}:{port}", **headers}.items():
         connection.putheader(name, value)
@@ -142,7 +221,7 @@ def test_no_path_leads_around_the_door(server, path, token):
 
 def test_a_token_in_the_query_is_no_token(server):
     for name in ("token", "access_token", "authorization", "code"):
-        assert httpx.get(f"{server.base}{SESSIONS}?{name}={server.ann}", trust_env=False).status_code == 401
+        assert httpx.get(f"{server.base}{SESSIONS}?{name}={server.ann}", **PATIENT).status_code == 401
     assert server.ann not in server.log.read_text()
 
 
@@ -171,12 +250,20 @@ def test_a_request_from_another_site_is_refused(server, origin):
     assert "access-control-allow-origin" not in answer.headers
 
 
+def test_a_later_start_says_where_the_token_is_instead_of_a_link(tmp_path):
+    with running(tmp_path, script=[]) as server:
+        assert "Sign in once at " in server.said
+        server.restart()
+        assert f"To sign in, use the administrator's token in {tmp_path / 'admin.token'}" in server.said
+        assert "Sign in once" not in server.said
+
+
 def test_the_link_signs_in_once_and_the_cookie_is_the_pages_alone(tmp_path):
     with running(tmp_path, script=[]) as server:
         link = server.said.split("Sign in once at ")[1].split()[0]
         code = link.partition("code=")[2]
         origin = {"Origin": server.base}
-        with httpx.Client(base_url=server.base, trust_env=False) as browser:
+        with httpx.Client(base_url=server.base, **PATIENT) as browser:
             assert (
                 browser.post("/api/signin", json={"code": code}, headers={"Origin": "http://evil"}).status_code == 403
             )
@@ -193,8 +280,8 @@ def test_the_link_signs_in_once_and_the_cookie_is_the_pages_alone(tmp_path):
             browser.cookies.set("turnlog", signed.cookies["turnlog"])
             assert browser.get(SESSIONS).status_code == 401
         for body in ({"code": code}, {"code": ""}, {"code": "guess"}, {"token": "guess"}, {}, {"token": ""}):
-            assert httpx.post(f"{server.base}/api/signin", json=body, trust_env=False).status_code == 401
-        with httpx.Client(base_url=server.base, trust_env=False) as browser:
+            assert httpx.post(f"{server.base}/api/signin", json=body, **PATIENT).status_code == 401
+        with httpx.Client(base_url=server.base, **PATIENT) as browser:
             assert browser.post("/api/signin", json={"token": server.token}).status_code == 204
             assert browser.get(SESSIONS).status_code == 200
             turnlog(["token", "revoke", server.token.split("_")[1], "--home", str(tmp_path)])
@@ -206,14 +293,26 @@ def test_the_link_signs_in_once_and_the_cookie_is_the_pages_alone(tmp_path):
         assert "Sign in" not in server.said
 
 
+def test_tokens_made_before_the_first_start_do_not_take_the_place_of_the_administrators(tmp_path):
+    for name, scope in (("ann", "chat"), ("boss", "admin")):
+        assert turnlog(["token", "create", name, "--scope", scope, "--home", str(tmp_path)]).returncode == 0
+    with running(tmp_path, script=[]) as server:
+        link = server.said.split("Sign in once at ")[1].split()[0]
+        assert httpx.get(link, follow_redirects=True, **PATIENT).status_code == 200
+        assert (tmp_path / "admin.token").stat().st_mode & 0o777 == 0o600
+        assert call(server, None, "GET", "/api/conversations").status_code == 200
+        server.restart()
+        assert "Sign in" not in server.said, "only at the first start"
+
+
 def test_a_person_without_a_cookie_is_led_to_the_sign_in_page(server):
-    answer = httpx.get(f"{server.base}/chats", headers={"Accept": "text/html"}, trust_env=False)
+    answer = httpx.get(f"{server.base}/chats", headers={"Accept": "text/html"}, **PATIENT)
     assert (answer.status_code, answer.headers["location"]) == (303, "/signin")
-    assert httpx.get(f"{server.base}{SESSIONS}", headers={"Accept": "text/html"}, trust_env=False).status_code == 401
+    assert httpx.get(f"{server.base}{SESSIONS}", headers={"Accept": "text/html"}, **PATIENT).status_code == 401
 
 
 def test_every_answer_says_that_it_is_not_to_be_framed_sniffed_or_kept(server):
-    for answer in (call(server, None, "GET", SESSIONS), httpx.get(f"{server.base}/nothing", trust_env=False)):
+    for answer in (call(server, None, "GET", SESSIONS), httpx.get(f"{server.base}/nothing", **PATIENT)):
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
@@ -246,7 +345,7 @@ def test_files_are_private_from_the_beginning(server):
 
 
 def test_those_who_ask_too_often_are_told_to_wait(tmp_path):
-    with running(tmp_path, script=[], env={"TURNLOG_SERVER_RATE": "5"}) as server, server.client() as client:
+    with running(tmp_path, script=[], env={"TURNLOG_SERVER_RATE": "1"}) as server, server.client() as client:
         answers = [client.get(SESSIONS) for _ in range(40)]
         refused = [answer for answer in answers if answer.status_code == 429]
         assert refused
@@ -266,6 +365,27 @@ def test_a_bucket_fills_again_and_forgets_nobody_too_soon():
     assert [buckets.take("a") for _ in range(3)] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    "twice",
+    [
+        "Host: localhost",
+        "Host: chat.example.org",
+        "Origin: http://localhost",
+        "Authorization: Bearer x",
+        "Content-Type: a/b",
+    ],
+)
+@pytest.mark.parametrize("path", ["/healthz", SESSIONS, "/signin"])
+def test_a_header_that_may_come_once_and_comes_twice_is_refused(server, path, twice):
+    """What stands before this server may believe the other one."""
+    host, _, port = server.base.removeprefix("http://").partition(":")
+    head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nContent-Type: text/plain\r\n"
+    head += f"Authorization: Bearer {server.token}\r\n{twice}\r\nConnection: close\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=120) as wire:
+        wire.sendall(head.encode())
+        assert wire.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
 def test_garbage_on_the_wire_harms_nobody(server):
     host, _, port = server.base.removeprefix("http://").partition(":")
     for junk in (
@@ -274,20 +394,20 @@ def test_garbage_on_the_wire_harms_nobody(server):
         b"GET /\xff HTTP/1.1\r\n\r\n",
         b"A" * 100_000,
     ):
-        with socket.create_connection((host, int(port)), timeout=5) as wire:
+        with socket.create_connection((host, int(port)), timeout=120) as wire:
             wire.sendall(junk + b"\r\n\r\n")
             try:
                 wire.recv(1000)
             except ConnectionResetError:
                 pass
-    assert httpx.get(f"{server.base}/healthz", trust_env=False).json() == {"status": "ok"}
+    assert httpx.get(f"{server.base}/healthz", **PATIENT).json() == {"status": "ok"}
 
 
 @pytest.mark.parametrize("head", [b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", b"GET /", b"POST "])
 def test_a_head_without_end_is_refused_before_it_fills_the_memory(server, head):
     host, _, port = server.base.removeprefix("http://").partition(":")
     sent = 0
-    with socket.create_connection((host, int(port)), timeout=5) as wire:
+    with socket.create_connection((host, int(port)), timeout=120) as wire:
         try:
             wire.sendall(head)
             while sent < 50_000_000:
@@ -296,12 +416,12 @@ def test_a_head_without_end_is_refused_before_it_fills_the_memory(server, head):
         except (ConnectionResetError, BrokenPipeError):
             pass
     assert sent < 5_000_000
-    assert httpx.get(f"{server.base}/healthz", trust_env=False).json() == {"status": "ok"}
+    assert httpx.get(f"{server.base}/healthz", **PATIENT).json() == {"status": "ok"}
 
 
 def test_one_header_without_end_is_refused_too(server):
     host, _, port = server.base.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=5) as wire:
+    with socket.create_connection((host, int(port)), timeout=120) as wire:
         wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
             wire.sendall(b"a" * 8_000_000)
@@ -310,7 +430,7 @@ def test_one_header_without_end_is_refused_too(server):
 @pytest.mark.parametrize("end", [b"0\r\n" + b"X-More: %b\r\n" % (b"a" * 8_000), b"0\r\nX-More: ", b"1;"])
 def test_what_follows_a_body_is_limited_too(server, end):
     host, _, port = server.base.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=5) as wire:
+    with socket.create_connection((host, int(port)), timeout=120) as wire:
         wire.sendall(b"POST /api/signin HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + end)
         more = b"X-More: %b\r\n" % (b"a" * 8_000) if b"aaa" in end else b"a" * 8_000
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
@@ -337,13 +457,13 @@ def test_a_look_at_the_head_alone_is_answered_without_a_body(server):
         assert client.head(f"{SESSIONS}/nobody").status_code == 404
         assert client.head(CHAT).status_code == 405
         assert client.get("/healthz").json() == {"status": "ok"}, "the connection goes on"
-    assert httpx.head(f"{server.base}{SESSIONS}", trust_env=False).status_code == 401
+    assert httpx.head(f"{server.base}{SESSIONS}", **PATIENT).status_code == 401
 
 
 def test_there_is_no_server_without_a_token(tmp_path):
     server = Running(tmp_path, script=[])
     try:
         assert (tmp_path / "admin.token").stat().st_mode & 0o777 == 0o600
-        assert httpx.get(f"{server.base}{SESSIONS}", trust_env=False).status_code == 401
+        assert httpx.get(f"{server.base}{SESSIONS}", **PATIENT).status_code == 401
     finally:
         assert server.stop() == 0

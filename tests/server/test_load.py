@@ -7,13 +7,13 @@ import threading
 import httpx
 from httpx_sse import SSEError, connect_sse
 
-from .running import CHAT, SESSIONS, rejoin, running, wait_until
+from ..waiting import GIVES_UP_S, wait_until
+from .running import CHAT, SESSIONS, rejoin, running
 
-CLIENTS = int(os.environ.get("TURNLOG_TEST_CLIENTS", "64"))
-TURNS = int(os.environ.get("TURNLOG_TEST_TURNS", "500"))
-KILLS = int(os.environ.get("TURNLOG_TEST_KILLS", "3"))
+CLIENTS = int(os.environ.get("TURNLOG_TEST_CLIENTS", "24"))
+TURNS = int(os.environ.get("TURNLOG_TEST_TURNS", "120"))
+KILLS = int(os.environ.get("TURNLOG_TEST_KILLS", "2"))
 ENDS = ("done", "error", "stopped")
-WAIT_S = 120
 
 
 class Visitor:
@@ -52,7 +52,7 @@ class Visitor:
                 pass
             return self.acknowledged[-1:] == [words]
 
-        wait_until(send, WAIT_S)
+        wait_until(send, GIVES_UP_S)
         if told is None or told["type"] not in ENDS:
             told = self._come_back(place)
         self.ends.append(told)
@@ -73,7 +73,7 @@ class Visitor:
                 ended.append(told[-1][1])
             return ended
 
-        wait_until(ask, WAIT_S)
+        wait_until(ask, GIVES_UP_S)
         # Who was told nothing of a turn cannot name it; it may be over by now.
         assert ended[0]["type"] != "idle" or place is None
         return ended[0]
@@ -95,10 +95,10 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kills_under_load(tmp_path):
             thread.start()
         for kill in range(1, KILLS + 1):
             told = kill * TURNS // (KILLS + 1)
-            wait_until(lambda told=told: sum(len(visitor.acknowledged) for visitor in visitors) >= told, WAIT_S)
+            wait_until(lambda told=told: sum(len(visitor.acknowledged) for visitor in visitors) >= told, GIVES_UP_S)
             server.restart()
         for thread in threads:
-            thread.join(WAIT_S)
+            thread.join(GIVES_UP_S)
         assert [visitor.failure for visitor in visitors if visitor.failure] == []
         with server.client() as client:
             interrupted = sum(_check(client, visitor) for visitor in visitors)

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 import pytest
 
 from turnlog import NotFound, UsageError, open_store
-from turnlog.cli.serve_cli import parse_expiry
+from turnlog.cli.commands.serve import parse_expiry
 from turnlog.core import keys, principals
 from turnlog.core.principals import Principal
 from turnlog.core.session import Session
-from turnlog.server.auth import Tokens
+from turnlog.server.http.auth import Tokens
 from turnlog.testing import FixedClock
 
 STORES = {"jsonl": "jsonl:{}/s", "sqlite": "sqlite:{}/s.db", "memory": "memory:"}

@@ -21,6 +21,8 @@ from turnlog.core.compaction import Keep
 from turnlog.core.entries import Assistant, ToolResult, User
 from turnlog.testing import check_messages, entry
 
+from . import postgres
+
 KEY = "agent:main:cli:direct:user"
 
 
@@ -109,7 +111,7 @@ def crash_once(url, first, rng):
             os._exit(3)
     os.close(theirs)
     if rng.random() < 0.8:
-        select.select([ours], [], [], 5)  # let it get going; in the other rounds it dies while opening
+        select.select([ours], [], [], 120)  # let it get going; in the other rounds it dies while opening
     time.sleep(rng.random() * 0.03)
     os.kill(pid, signal.SIGKILL)
     told = b""
@@ -117,6 +119,8 @@ def crash_once(url, first, rng):
         told += piece
     os.close(ours)
     _, status = os.waitpid(pid, 0)
+    if url.startswith("postgresql:"):
+        postgres.expire_leases(url)
     if os.WIFEXITED(status):
         raise AssertionError(f"the child ended by itself with {os.WEXITSTATUS(status)}")
     return [json.loads(line) for line in told.decode().split("\n")[:-1]]

@@ -1,11 +1,10 @@
-// pi's own SessionManager, asked from a test: `node pi.mjs` with JSON on stdin, {entry, steps}; JSON on stdout.
-// A step opens a file anew, does what it is told, and gives the context that pi would send.
+// pi's own SessionManager, asked from a test: `node pi.mjs ENTRY`, a JSON line of steps on stdin, one of answers on
+// stdout. A step opens a file anew, does what it is told, and gives the context that pi would send.
 
-import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
-const asked = JSON.parse(readFileSync(0, "utf8"));
-const { SessionManager } = await import(pathToFileURL(asked.entry).href);
+const { SessionManager } = await import(pathToFileURL(process.argv[2]).href);
 
 function take({ file, does = [] }) {
   const manager = SessionManager.open(file);
@@ -23,4 +22,6 @@ function take({ file, does = [] }) {
   };
 }
 
-console.log(JSON.stringify(asked.steps.map(take)));
+for await (const line of createInterface({ input: process.stdin })) {
+  console.log(JSON.stringify(JSON.parse(line).map(take)));
+}

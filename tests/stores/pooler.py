@@ -7,6 +7,8 @@ import struct
 import threading
 from collections import deque
 
+from ..waiting import GIVES_UP_S
+
 
 class Pooler:
     def __init__(self, socket_path, size=3):
@@ -18,12 +20,12 @@ class Pooler:
 
     def __enter__(self):
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(GIVES_UP_S)
         return self
 
     def __exit__(self, *_):
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(GIVES_UP_S)
 
     async def _run(self):
         self._loop = asyncio.get_running_loop()

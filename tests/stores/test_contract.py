@@ -65,5 +65,6 @@ class TestPostgresBehindAPooler(StoreContract):
     """In transaction mode: no two statements need to run on the same connection."""
 
     def open(self, place, **options):
-        here = postgres.server()
-        return open_store(here.url(here.database(place), tcp=True, port=self.port, listen="off"), **options)
+        schema = postgres.name_of(place)
+        url = postgres.server().url("postgres", tcp=True, port=self.port, listen="off", schema=schema)
+        return open_store(url, **options)

@@ -129,7 +129,7 @@ def test_a_failing_sync_is_an_error_and_what_was_written_does_not_count(kind, tm
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -302,7 +302,7 @@ def test_the_indexes_of_other_tools_are_gone_on_with_and_keep_what_we_do_not_kno
     run(go_on(root, "abc123abc123"))
     rows = index(root, ".sessions/sessions.json")
     assert rows["main:cli:user"]["mood"] == "good"
-    assert rows["main:cli:user"]["message_count"] == 2
+    assert rows["main:cli:user"]["message_count"] == 3, "two turns were there, and one was added"
     assert rows["main:cli:user_101500"]["transcript_file"] == "main_cli_user_101500_def456def456.jsonl"
 
     root = place("zyhive")
@@ -464,3 +464,82 @@ def test_each_preset_runs_on_the_files_of_its_system(tmp_path, preset):
     assert "result d3" in shown
     _, last = run(start(4))
     check_messages(last.messages)
+
+
+ZYHIVE = "agents/xiuliu/sessions/sessions.json"
+TITLED = "ses-1767261600000"
+
+
+def zyhive_rows(root):
+    return json.loads((root / ZYHIVE).read_text(encoding="utf-8"))["sessions"]
+
+
+def change_zyhive_row(root, **fields):
+    rows = zyhive_rows(root)
+    rows[TITLED] |= fields
+    (root / ZYHIVE).write_text(json.dumps({"sessions": rows}, ensure_ascii=False))
+
+
+@pytest.mark.parametrize("overridden", [{}, {"titleOverridden": True}, {"titleOverridden": False}])
+def test_a_title_in_the_index_of_zyhive_is_listed_and_never_overwritten_by_an_append(place, overridden):
+    root = place("zyhive")
+    title = "支付：一个自己的标题"  # not the first words, which would be its title anyway
+    change_zyhive_row(root, title=title, **overridden)
+
+    async def go_on():
+        async with open_store(f"jsonl:{root}") as store:
+            (row,) = (await store.find(Query(q="自己的标题"))).items
+            assert (row.id, row.title) == (TITLED, title)
+            assert (await store.describe(TITLED)).title == title
+            async with store.lease(TITLED) as lease:
+                await store.append(TITLED, [said("more"), answered("yes")], lease=lease)
+            assert (await store.describe(TITLED)).title == title
+
+    for _ in range(2):
+        run(go_on())
+        known = zyhive_rows(root)[TITLED]
+        assert known["title"] == title
+        assert {field: known[field] for field in overridden} == overridden
+        assert known.keys() & {"titleOverridden"} == overridden.keys()
+
+
+def test_a_title_given_there_later_is_seen_and_one_given_here_is_entered_there_once(place):
+    root = place("zyhive")
+
+    async def listed(store):
+        return {row.id: row.title for row in (await store.find(Query(limit=200))).items}[TITLED]
+
+    async def rename():
+        async with open_store(f"jsonl:{root}") as store:
+            await listed(store)
+            change_zyhive_row(root, title="Renamed there")
+            assert await listed(store) == (await store.describe(TITLED)).title == "Renamed there"
+            await store.append(TITLED, [entry(type="title", title="Renamed here")])
+            assert await listed(store) == "Renamed here"
+
+    async def go_on():
+        async with open_store(f"jsonl:{root}") as store, store.lease(TITLED) as lease:
+            assert await listed(store) == "Renamed here"
+            await store.append(TITLED, [said("more")], lease=lease)
+
+    run(rename())
+    assert (zyhive_rows(root)[TITLED]["title"], zyhive_rows(root)[TITLED]["titleOverridden"]) == ("Renamed here", True)
+    change_zyhive_row(root, title="Renamed there again")
+    run(go_on())
+    assert zyhive_rows(root)[TITLED]["title"] == "Renamed there again"
+
+
+def test_a_label_that_openclaw_changed_since_is_left_alone(place):
+    root = place("openclaw")
+    path = root / "agents/main/sessions/sessions.json"
+
+    async def go_on():
+        async with open_store(f"jsonl:{root}") as store, store.lease(f"{CLAW}1") as lease:
+            assert (await store.describe(f"{CLAW}1")).label == "Family"
+            rows = json.loads(path.read_text())
+            rows["agent:main:telegram:group:-100:thread:17"]["label"] = "Relatives"
+            path.write_text(json.dumps(rows))
+            await store.append(f"{CLAW}1", [said("more")], lease=lease)
+
+    run(go_on())
+    assert json.loads(path.read_text())["agent:main:telegram:group:-100:thread:17"]["label"] == "Relatives"

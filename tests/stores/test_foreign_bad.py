@@ -13,9 +13,10 @@ import pytest
 import turnlog
 from turnlog import Query, open_store
 from turnlog.core import history
-from turnlog.stores import jsonl, jsonl_file, jsonl_lines
+from turnlog.stores.jsonl import lines, store, transcript
 from turnlog.testing import answered, check_messages, opened, raises, said
 
+from ..waiting import GIVES_UP_S
 from .test_foreign import HERE, everything, run, snapshot
 
 MB = int(os.environ.get("FOREIGN_MB", "24"))
@@ -51,7 +52,9 @@ def test_a_torn_last_line_is_dropped_before_the_next_append_only(place):
     assert "torn" in " ".join(notice.what for notice in notices)
 
 
-def test_a_line_that_its_owner_is_writing_is_waited_for(place):
+def test_a_line_that_its_owner_is_writing_is_waited_for(place, monkeypatch):
+    monkeypatch.setattr(transcript, "SETTLED_S", 3_600)
+    monkeypatch.setattr(store, "OWNER_TRIES", 3_600)
     root = place("claw0")
     path = claw0_file(root)
     os.utime(path, (time.time(), time.time()))
@@ -63,7 +66,7 @@ def test_a_line_that_its_owner_is_writing_is_waited_for(place):
             assert not ours.done()
             with path.open("ab") as file:
                 file.write(b'f", "ts": 1767261603}\n')
-            await asyncio.wait_for(ours, 2)
+            await asyncio.wait_for(ours, GIVES_UP_S)
             loaded = await turnlog.Sessions(store).transcript("00ff00ff00ff")
             assert [e.content for e in loaded.entries[-2:]] == ["torn off", "ours"]
 
@@ -71,7 +74,8 @@ def test_a_line_that_its_owner_is_writing_is_waited_for(place):
 
 
 def test_an_owner_that_does_not_stop_writing_is_left_alone(place, monkeypatch):
-    monkeypatch.setattr(jsonl, "OWNER_TRIES", 3)
+    monkeypatch.setattr(transcript, "SETTLED_S", 3_600)
+    monkeypatch.setattr(store, "OWNER_TRIES", 3)
     root = place("claw0")
     path = claw0_file(root)
     os.utime(path, (time.time(), time.time()))
@@ -130,15 +134,15 @@ def test_an_append_of_ours_that_was_cut_never_counted(tmp_path):
         whole = path.read_bytes()
         run(append(url, "s1", said("a"), answered("b"), said("c")))
         data = path.read_bytes()
-        for end in range(len(whole), len(data)):
+        ends = range(len(whole), len(data))
+        for end in (at for at in ends if at % 40 == 0 or data[at - 1 : at] == b"\n" or at == ends[-1]):
             path.write_bytes(data[:end])
             os.utime(path, (1, 1))
             (path.parent / "sessions.index.jsonl").unlink(missing_ok=True)
-            if end % 40 == 0 or data[end - 1 : end] == b"\n" or end == len(data) - 1:
-                found = run(read_all(url))
-                # Only a newline is missing at the very end: the append was written, if not acknowledged.
-                expected = ["kept", "a", "b", "c"] if end == len(data) - 1 else ["kept"]
-                assert [text(e) for e in found[1:]] == expected, end
+            found = run(read_all(url))
+            # Only a newline is missing at the very end: the append was written, if not acknowledged.
+            expected = ["kept", "a", "b", "c"] if end == ends[-1] else ["kept"]
+            assert [text(e) for e in found[1:]] == expected, end
         path.write_bytes(data[:-20])
         os.utime(path, (1, 1))
         run(append(url, "s1", said("d")))
@@ -354,7 +358,7 @@ def test_a_large_file_is_opened_in_bounded_memory_and_shows_progress(tmp_path, d
 
 
 def test_a_line_of_absurd_length_costs_itself_only(tmp_path, monkeypatch):
-    for module in (jsonl_file, jsonl_lines):
+    for module in (transcript, lines):
         monkeypatch.setattr(module, "LINE_MAX_BYTES", 3_000_000)
     folder = tmp_path / ".sessions/agents/main/sessions"
     folder.mkdir(parents=True)

@@ -9,16 +9,16 @@ import sys
 import pytest
 
 from turnlog.errors import Busy, StoreUnavailable
-from turnlog.stores import leases
-from turnlog.stores.leases import FileLeases
+from turnlog.stores.disk import leases
+from turnlog.stores.disk.leases import FileLeases
 
 HOLD = """
 import asyncio, sys
 from pathlib import Path
-from turnlog.stores.leases import FileLeases
+from turnlog.stores.disk.leases import FileLeases
 
 async def hold():
-    async with FileLeases(Path(sys.argv[1])).take("s", 5):
+    async with FileLeases(Path(sys.argv[1])).take("s", 60):
         print("held", flush=True)
         sys.stdin.read()
 
@@ -112,7 +112,7 @@ def test_another_process_that_dies_leaves_a_file_and_no_lease(tmp_path):
         other.kill()
         other.communicate()
         assert names(tmp_path) == ["s.lock"]
-        await take(here, wait_s=5)
+        await take(here, wait_s=60)
         here.close()
         assert names(tmp_path) == []
 

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from turnlog import Query, open_store
 from turnlog.core.query import UNTRASHED, rank
-from turnlog.stores import sqlite as sqlite_store, sqlite_statements as statements
-from turnlog.stores.sqlite_db import Database
+from turnlog.stores.sqlite import statements as statements, store as sqlite_store
+from turnlog.stores.sqlite.connection import SqliteConnection
 from turnlog.testing import answered, entry, opened, said
-from turnlog.testing.finding import FindingContract
+from turnlog.testing.store_finding import FindingContract
 
 SORTS = ("newest", "messages", "tokens")
 STATUSES = ("inactive", "active", "archived", "trashed")
@@ -40,7 +40,7 @@ def test_words_are_found_alike_whether_few_or_many_have_them(few, sort, tmp_path
             for words in ("s0", "s01", "ops s0", "nothing"):
                 for more in ({}, {"agent": "ops"}, {"status": UNTRASHED}, {"status": "trashed"}, {"channel": "cli"}):
                     query = Query(q=words, sort=sort, limit=3, **more)
-                    wanted = [row for row in everything if statements.queries.matches(query, row)]
+                    wanted = list(filter(statements.queries.matcher(query), everything))
                     wanted.sort(key=lambda row: rank(sort, row), reverse=True)
                     assert await all_pages(store, query) == wanted
 
@@ -85,7 +85,7 @@ async def _make(place):
 
 def plans(path, query):
     """What was asked, and how SQLite goes about it."""
-    db = Database(path)
+    db = SqliteConnection(path)
     asked = []
 
     class Listening:
@@ -115,11 +115,11 @@ def test_a_database_of_an_older_schema_is_brought_up_to_date_with_all_its_sessio
         patch.setattr(sqlite_store, "migrations", lambda: steps[:1])
         asyncio.run(_make(tmp_path))
         before = asyncio.run(look())
-    db = Database(tmp_path / "s.db")
+    db = SqliteConnection(tmp_path / "s.db")
     assert db.pragma("user_version") == 1
     db.close()
     assert asyncio.run(look()) == before
-    db = Database(tmp_path / "s.db")
+    db = SqliteConnection(tmp_path / "s.db")
     assert db.pragma("user_version") == len(steps)
     db.close()
 

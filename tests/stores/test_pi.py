@@ -30,13 +30,15 @@ def pi():
         pytest.skip(f"pi is needed for this: {missing}")
 
     def ask(*steps):
-        asked = json.dumps({"entry": str(PI_ENTRY), "steps": list(steps)})
-        done = subprocess.run(
-            ["node", str(HERE / "pi.mjs")], input=asked, capture_output=True, text=True, check=True, timeout=120
-        )
-        return json.loads(done.stdout)
+        node.stdin.write(json.dumps(steps) + "\n")
+        node.stdin.flush()
+        return json.loads(node.stdout.readline())
 
-    return ask
+    command = ["node", str(HERE / "pi.mjs"), str(PI_ENTRY)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:
+        yield ask
+        node.stdin.close()
+        assert node.wait() == 0
 
 
 def in_pi(message):

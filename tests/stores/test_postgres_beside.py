@@ -8,7 +8,7 @@ from msgspec import structs
 
 from turnlog import UsageError, open_store
 from turnlog.convlog import Filter, Record, open_convlog
-from turnlog.convlog_blocks import BLOCK_MESSAGES, make_blocks
+from turnlog.convlog.postgres_search import BLOCK_MESSAGES, make_blocks
 from turnlog.errors import StoreUnavailable
 from turnlog.memory import open_memory
 from turnlog.testing import opened, raises
@@ -46,16 +46,15 @@ async def use(url, words=10):
 
 def test_each_has_a_schema_of_its_own_and_shares_no_table_with_the_sessions(tmp_path):
     async def main():
-        url = postgres.url_of(tmp_path)
+        here, name = postgres.server(), postgres.server().database(tmp_path)
+        url = here.url(name)
         async with open_store(url) as store:
             await store.append("s1", [opened("s1")])
             await use(url)
             await store.delete("s1")
-            await raises(UsageError, open_convlog(postgres.url_of(tmp_path, schema="x_convlog")).__aenter__())
-        here = postgres.server()
+            await raises(UsageError, open_convlog(here.url(name, schema="x_convlog")).__aenter__())
         found = here.sql(
-            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema LIKE 'turnlog_%'",
-            here.database(tmp_path),
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema LIKE 'turnlog_%'", name
         )
         assert {schema for schema, _ in found} == {"turnlog_convlog", "turnlog_memory"}
 
@@ -94,7 +93,8 @@ def test_what_is_repeated_because_its_answer_was_lost_is_written_once(tmp_path):
 @pytest.mark.parametrize("part", ["convlog", "memory"])
 def test_several_openers_make_one_schema_and_a_newer_one_is_refused(part, tmp_path):
     async def main():
-        url = postgres.url_of(tmp_path)
+        here, name = postgres.server(), postgres.server().database(tmp_path)
+        url = here.url(name)
         opening = open_convlog if part == "convlog" else open_memory
 
         async def once():
@@ -102,8 +102,7 @@ def test_several_openers_make_one_schema_and_a_newer_one_is_refused(part, tmp_pa
                 pass
 
         await asyncio.gather(*(once() for _ in range(6)))
-        here = postgres.server()
-        here.sql(f"UPDATE turnlog_{part}.store_facts SET value = 99", here.database(tmp_path))
+        here.sql(f"UPDATE turnlog_{part}.store_facts SET value = 99", name)
         await raises(StoreUnavailable, once())
 
     asyncio.run(main())
@@ -111,18 +110,16 @@ def test_several_openers_make_one_schema_and_a_newer_one_is_refused(part, tmp_pa
 
 def test_a_lease_that_ran_out_is_told_as_abandoned_until_somebody_takes_it(tmp_path):
     async def main():
-        here = postgres.server()
-        async with open_store(postgres.url_of(tmp_path)) as store:
+        here, database = postgres.server(), postgres.server().database(tmp_path)
+        url = here.url(database, lease_s=postgres.LONG_S)
+        async with open_store(url) as store:
             for name in ("s1", "s2"):
                 await store.append(name, [opened(name, peer=name)])
             async with store.lease("s1"), store.lease("s2"):
                 assert await store.abandoned() == []
-                here.sql(
-                    "UPDATE turnlog.leases SET epoch = -1, expires_at = now() WHERE session_id = 's1'",
-                    here.database(tmp_path),
-                )
+                here.sql("UPDATE turnlog.leases SET epoch = -1, expires_at = now() WHERE session_id = 's1'", database)
                 assert await store.abandoned() == ["s1"]
-            async with open_store(postgres.url_of(tmp_path)) as other, other.lease("s1"):
+            async with open_store(url) as other, other.lease("s1"):
                 assert await store.abandoned() == []
             assert await store.abandoned() == []
 
@@ -136,18 +133,18 @@ def test_any_piece_of_what_was_said_is_found_whether_in_a_block_or_not(tmp_path)
     lengths = {"long": 3 * BLOCK_MESSAGES + 7, "exact": BLOCK_MESSAGES, "short": 5}
 
     async def main():
-        async with open_convlog(postgres.url_of(tmp_path)) as log:
+        here, database = postgres.server(), postgres.server().database(tmp_path)
+        async with open_convlog(here.url(database)) as log:
             said = {name: [] for name in lengths}
             for name, length in lengths.items():
                 for n in range(length):
                     text = "".join(chance.choices(kinds, k=chance.randint(1, 6))) + (f" only{n}" if n % 50 == 3 else "")
                     said[name].append(text)
                     await log.write("main", name, structs.replace(record(text), channel_id=name))
-            while await make_blocks(log._shelf._db):
+            while await make_blocks(log._backend._db):
                 pass
-            assert postgres.server().sql(
-                'SELECT channel_id, count(*), max(last_n) FROM "turnlog_convlog".blocks GROUP BY 1 ORDER BY 1',
-                postgres.server().database(tmp_path),
+            assert here.sql(
+                'SELECT channel_id, count(*), max(last_n) FROM "turnlog_convlog".blocks GROUP BY 1 ORDER BY 1', database
             ) == [("exact", 1, BLOCK_MESSAGES), ("long", 3, 3 * BLOCK_MESSAGES)]
             keywords = [
                 *kinds,

@@ -1,7 +1,7 @@
 """Nothing reads a whole table: the server's own counters of sequential scans, and the plans of the lists and searches.
 
 The rows are made by the server (generate_series): 20,000 sessions, 200,000 entries. ENTRIES=1000000 makes a million.
-A table that fits in a page is read whole by any planner, so leases and ledger are filled as well.
+A table that fits in a page is read whole by any planner, so leases, facts and ledger are filled as well.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ import turnlog
 from turnlog import Query
 from turnlog.convlog import Filter, open_convlog
 from turnlog.core.query import UNTRASHED
-from turnlog.stores.postgres_pool import Database
+from turnlog.core.rows import FOLD
+from turnlog.stores.postgres.pool import PostgresPool
 from turnlog.testing import answered, entry, opened, said
 
 from . import postgres
@@ -25,13 +26,13 @@ FILL = [
     """
     INSERT INTO turnlog.sessions (session_id, session_key, agent_id, channel, label, status, title, message_count,
         turn_count, token_estimate, compactions, compaction_seq, last_seq, boundary, selected_n, unfinished,
-        created_at, updated_at, searched_to, meta_json)
+        fold, created_at, updated_at, indexed_to, meta_json)
     SELECT 's' || n, 'agent:main:cli:direct:p' || n, 'a' || n % 50, 'c' || n % 20,
         CASE WHEN n % 10 = 0 THEN 'label' || n END, CASE WHEN n % 100 = 0 THEN 'archived' ELSE 'inactive' END,
-        'title ' || n, 9, 5, 100, 0, 0, 10, 1, 0, n % 1000 = 0, n, n, 10,
+        'title ' || n, 9, 5, 100, 0, 0, 10, 1, 0, n % 1000 = 0, {fold}, n, n, 10,
         format('{"id":"s%%1$s","key":"agent:main:cli:direct:p%%1$s","agentId":"a%%2$s","channel":"c%%3$s",'
                '"title":"title %%1$s","titleBy":"first","createdAt":%%1$s,"lastAt":%%1$s,"lastSeq":10,'
-               '"messageCount":9,"turnCount":5}', n, n %% 50, n %% 20)
+               '"messageCount":9,"turnCount":5,"fold":{fold}}', n, n %% 50, n %% 20)
     FROM generate_series(1, {sessions}) n
     """.replace("%%", "%"),
     """
@@ -43,8 +44,8 @@ FILL = [
     FROM generate_series(1, {sessions}) s, generate_series(1, 10) n
     """,
     """
-    INSERT INTO turnlog.session_search (session_id, seq, id, words)
-    SELECT session_id, seq, id, array_to_tsvector(ARRAY['common', 'word' || substr(session_id, 2)])
+    INSERT INTO turnlog.session_search (session_id, seq, id, at, role, words)
+    SELECT session_id, seq, id, id, 'user', array_to_tsvector(ARRAY['common', 'word' || substr(session_id, 2)])
     FROM turnlog.session_messages WHERE seq > 1
     """,
     """
@@ -52,6 +53,9 @@ FILL = [
     SELECT session_id, title, array_to_tsvector(ARRAY(SELECT DISTINCT substr(title, at, size)
         FROM generate_series(1, length(title)) at, generate_series(1, 3) size WHERE substr(title, at, size) <> ''))
     FROM turnlog.sessions
+    """,
+    """
+    INSERT INTO turnlog.session_facts SELECT 's' || n, 'app', 'key', 2 FROM generate_series(1, {sessions}) n
     """,
     "INSERT INTO turnlog.ledger SELECT 'dedupe', 'k' || n, '1', n, 1 FROM generate_series(1, 20000) n",
     "INSERT INTO turnlog.leases SELECT 'x' || n, n, n, 'h', now() FROM generate_series(1, 20000) n",
@@ -69,7 +73,13 @@ def filled(tmp_path_factory):
 
     asyncio.run(create())
     for statement in FILL:
-        here.sql(statement.replace("{sessions}", str(SESSIONS)).replace("{{", "{").replace("}}", "}"), name)
+        here.sql(
+            statement.replace("{sessions}", str(SESSIONS))
+            .replace("{fold}", str(FOLD))
+            .replace("{{", "{")
+            .replace("}}", "}"),
+            name,
+        )
     here.sql("VACUUM ANALYZE", name)
     return here, name
 
@@ -149,7 +159,7 @@ def test_no_operation_reads_a_whole_table(filled):
 def test_the_plans_use_the_indexes_meant_for_them(filled, monkeypatch):
     here, name = filled
     said_to_it = []
-    plain = Database.all
+    plain = PostgresPool.all
 
     async def listen(self, sql, values=(), **options):
         said_to_it.append((sql, values))
@@ -163,7 +173,7 @@ def test_the_plans_use_the_indexes_meant_for_them(filled, monkeypatch):
             await store.read("s500", after=5)
             await store.ledger.list("dedupe", prefix="k19")
 
-    monkeypatch.setattr(Database, "all", listen)
+    monkeypatch.setattr(PostgresPool, "all", listen)
     asyncio.run(run())
     for sql, values in said_to_it:
         plan = "\n".join(line for (line,) in here.sql("EXPLAIN " + sql, name, values))
@@ -179,14 +189,14 @@ def test_the_plans_use_the_indexes_meant_for_them(filled, monkeypatch):
 CHATS = [
     """
     INSERT INTO turnlog_convlog.conversations
-    SELECT 'a' || c % 5, 'chat' || c, 'web', {each}, 1, c, {each} FROM generate_series(1, 100) c
+    SELECT 'a' || c % 5, 'chat' || c, 'web', {each}, 1, c, {each} FROM generate_series(1, {chats}) c
     """,
     """
     INSERT INTO turnlog_convlog.messages
     SELECT 'a' || c % 5, 'chat' || c, n, 'ann', format('common words, word%s of chat%s', n, c), 1,
         format('{"ts":"2026-01-01T00:00:00.000Z","role":"user","content":"word%s of chat%s","channelId":"chat%s",'
                '"channelType":"web","sender":"ann"}', n, c, c)
-    FROM generate_series(1, 100) c, generate_series(1, {each}) n
+    FROM generate_series(1, {chats}) c, generate_series(1, {each}) n
     """,
     """
     INSERT INTO turnlog_convlog.blocks
@@ -200,9 +210,9 @@ CHATS = [
 def test_a_keyword_is_looked_for_in_the_blocks_that_may_have_it(tmp_path, monkeypatch):
     here = postgres.server()
     name = here.database(tmp_path)
-    each = ENTRIES // 100
+    each, chats = 1_300, ENTRIES // 4_000
     said_to_it = []
-    plain = Database.all
+    plain = PostgresPool.all
 
     async def listen(self, sql, values=(), **options):
         said_to_it.append((sql.replace("turnlog.", "turnlog_convlog."), values))
@@ -221,9 +231,9 @@ def test_a_keyword_is_looked_for_in_the_blocks_that_may_have_it(tmp_path, monkey
 
     asyncio.run(create())
     for statement in CHATS:
-        here.sql(statement.replace("{each}", str(each)), name)
+        here.sql(statement.replace("{each}", str(each)).replace("{chats}", str(chats)), name)
     here.sql("VACUUM ANALYZE", name)
-    monkeypatch.setattr(Database, "all", listen)
+    monkeypatch.setattr(PostgresPool, "all", listen)
     asyncio.run(run())
     for sql, values in said_to_it:
         plan = "\n".join(line for (line,) in here.sql("EXPLAIN " + sql, name, values))

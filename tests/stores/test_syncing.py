@@ -7,8 +7,11 @@ import threading
 
 import pytest
 
-from turnlog.stores import syncing
-from turnlog.stores.syncing import Syncer, aside
+from turnlog.core.entries import Opened
+from turnlog.engine import Engine
+from turnlog.stores import open_store
+from turnlog.stores.disk import syncing
+from turnlog.stores.disk.syncing import Syncer, aside
 
 
 def files(tmp_path, count):
@@ -88,7 +91,7 @@ def test_a_cancelled_caller_hears_of_it_when_the_outcome_is_known():
     done = threading.Event()
 
     async def go():
-        task = asyncio.create_task(aside(lambda: done.wait(5)))
+        task = asyncio.create_task(aside(lambda: done.wait(60)))
         await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.sleep(0.01)
@@ -106,3 +109,41 @@ def test_an_error_in_a_thread_comes_back():
 
     with pytest.raises(ValueError, match="no"):
         asyncio.run(aside(fail))
+
+
+def test_a_few_slow_pieces_of_work_do_not_make_a_disk_slow():
+    cost = syncing.RecentCost()
+    assert cost.typical_s == 0
+    for _ in range(4):
+        for seconds in (0.0004, 0.03, 0.0004, 0.02):  # half of them waited for a checkpoint or for the processor
+            cost.add(seconds)
+    assert cost.typical_s == 0.0004
+    for _ in range(16):
+        cost.add(0.0004)
+    for _ in range(11):
+        cost.add(0.01)
+    assert cost.typical_s == 0.0004
+    cost.add(0.01)
+    assert cost.typical_s == 0.01
+    for _ in range(5):
+        cost.add(0.0004)
+    assert cost.typical_s == 0.0004
+
+
+def test_the_engines_loop_waits_longer_for_a_disk_than_a_callers_own(tmp_path):
+    """So a call of an adapter passes through one other thread, and not through two."""
+
+    async def append(store):
+        for _ in range(syncing.RECENT_COSTS):
+            store._writer._cost.add(0.01)
+        await store.append("s1", [Opened(id="s1", key="agent:main:cli:direct:user", agent="main", channel="cli")])
+        return store._writer._thread is not None
+
+    async def work(name):
+        async with open_store(f"sqlite:{tmp_path}/{name}.db") as store:
+            return await append(store)
+
+    assert asyncio.run(work("own"))
+    engine = Engine()
+    assert not engine.run(work("engine"))
+    engine.close()

@@ -9,10 +9,13 @@ from msgspec.structs import replace
 from turnlog import open_store
 from turnlog.core.entries import Opened, Title
 from turnlog.errors import StoreUnavailable
-from turnlog.stores import sqlite as sqlite_store, sqlite_statements as statements, watching
-from turnlog.stores.sqlite_writer import Writer
+from turnlog.stores import watching
+from turnlog.stores.sqlite import statements as statements, store as sqlite_store
+from turnlog.stores.sqlite.writer import SqliteWriter
 from turnlog.stores.watching import Watchers
 from turnlog.testing import said
+
+from ..waiting import GIVES_UP_S, until
 
 OPENED = Opened(id="s", key="agent:main:cli:direct:user", agent="main", channel="cli")
 
@@ -30,14 +33,15 @@ def test_a_look_that_fails_is_not_the_last(error):
     async def story():
         here = Watchers(ends=ends)
 
-        async def read(after):
-            return [replace(said(str(after)), seq=after + 1)] if len(asked) > 3 and after < 1 else []
+        class Here:
+            async def read(self, session_id, *, after, limit, incarnation):
+                return [replace(said(str(after)), seq=after + 1)] if len(asked) > 3 and after < 1 else []
 
-        async for entry in here.follow("s", 0, read):
+        async for entry in here.follow(Here(), "s", 0, "i"):
             told.append(entry.seq)
             break
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), GIVES_UP_S))
     assert told == [1]
 
 
@@ -46,17 +50,17 @@ def test_a_look_is_begun_anew_for_those_who_come_after_everybody_left():
         looks = []
         here = Watchers(ends=lambda names: looks.append(names) or {name: len(looks) for name in names})
 
-        async def read(after):
-            return [replace(said("x"), seq=after + 1)]
+        class Here:
+            async def read(self, session_id, *, after, limit, incarnation):
+                return [replace(said("x"), seq=after + 1)]
 
         for _ in range(2):
-            async for _ in here.follow("s", 0, read):
+            async for _ in here.follow(Here(), "s", 0, "i"):
                 break
-            await asyncio.sleep(4 * watching.LOOK_S)
-            assert here._looking is None
+            await until(lambda: here._looking is None)
         assert looks
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), GIVES_UP_S))
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
@@ -70,7 +74,7 @@ def test_those_who_follow_are_not_left_waiting_by_a_store_that_is_closed(tmp_pat
             assert (await anext(following)).seq == 1
             waiting = asyncio.ensure_future(anext(following, None))
             await asyncio.sleep(0.1)
-        assert await asyncio.wait_for(waiting, 10) is None
+        assert await asyncio.wait_for(waiting, GIVES_UP_S) is None
 
     asyncio.run(story())
 
@@ -85,10 +89,10 @@ def test_one_of_two_stores_sees_what_the_other_writes_also_after_a_long_silence(
             await one.append("s", [OPENED])
             following = aiter(two.watch("s", after=1))
             waiting = asyncio.ensure_future(anext(following))
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.5)
             assert not waiting.done()
             await one.append("s", [Title(title="new", by="user")])
-            assert (await asyncio.wait_for(waiting, 10)).seq == 2
+            assert (await asyncio.wait_for(waiting, GIVES_UP_S)).seq == 2
             await following.aclose()
 
     asyncio.run(story())
@@ -113,7 +117,7 @@ def test_what_a_failed_look_did_not_find_is_looked_for_again(tmp_path, monkeypat
             await asyncio.sleep(0.5)
             failing.append(True)
             await one.append("s", [Title(title="new", by="user")])
-            assert (await asyncio.wait_for(waiting, 10)).seq == 2
+            assert (await asyncio.wait_for(waiting, GIVES_UP_S)).seq == 2
             assert not failing
             await following.aclose()
 
@@ -124,11 +128,13 @@ def test_what_a_failed_look_did_not_find_is_looked_for_again(tmp_path, monkeypat
 
 def test_a_transaction_that_cannot_begin_is_told_to_those_who_wait_for_it():
     class Broken:
+        path = "nowhere"
+
         def wait_when_busy(self, ms):
             raise OSError(errno.EIO, "the disk is gone")
 
     async def story():
         with pytest.raises(OSError, match="the disk is gone"):
-            await asyncio.wait_for(Writer(Broken()).run(lambda db: None), 10)
+            await asyncio.wait_for(SqliteWriter(Broken()).run(lambda db: None), GIVES_UP_S)
 
     asyncio.run(story())

@@ -4,7 +4,10 @@ import asyncio
 
 from turnlog.core.entries import Assistant, ToolResult, User
 from turnlog.core.query import Hit
-from turnlog.core.search import found, role_of, searchable, snippet, terms
+from turnlog.core.search import has_all, understand
+from turnlog.core.searchable import units
+from turnlog.core.snippets import excerpt
+from turnlog.core.words import indexed
 from turnlog.tools import Context, Toolbox
 
 TALK = (
@@ -16,12 +19,12 @@ TALK = (
 
 def context(entries=TALK, *, recall=None, session_id="ses-1", extra=()):
     async def search(words):
-        query = terms(words)
-        texts = [(entry, searchable(entry)) for entry in entries]
+        sought = understand(words)
         hits = [
-            Hit(session_id=session_id, seq=entry.seq, role=role_of(entry), snippet=snippet(query, text))
-            for entry, text in texts
-            if found(query, text)
+            Hit(session_id=session_id, seq=entry.seq, role=unit.role, snippet=excerpt(unit.text, sought).text)
+            for entry in entries
+            for unit in units(entry, {})
+            if has_all(indexed(unit.text), sought.strict)
         ]
         return [*hits, *extra]
 

@@ -4,6 +4,7 @@ import base64
 import os
 import sys
 import time
+from pathlib import Path
 
 import anyio
 from mcp import MCPError
@@ -39,8 +40,12 @@ def refuse() -> str:
 
 
 @server.tool()
-async def hang(seconds: float = 600) -> str:
-    await anyio.sleep(seconds)
+async def hang(begun: str = "", until: str = "") -> str:
+    """Says that it has begun by making a file, and ends when there is another."""
+    if begun:
+        Path(begun).touch()
+    while not (until and Path(until).exists()):  # noqa: ASYNC110 - another process makes it
+        await anyio.sleep(0.02)
     return "awake"
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import resource
 import socket
 import stat
@@ -12,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from turnlog.errors import UsageError
-from turnlog.tools import BUILT_IN_MAX_CHARS, Toolbox, file_tools
-from turnlog.tools.files import LIST_MAX, WRITE_MAX_BYTES
+from turnlog.tools import BUILT_IN_MAX_CHARS, Toolbox, file_tools, files
+from turnlog.tools.files import LIST_MAX
+from turnlog.tools.writing import WRITE_MAX_BYTES
 
+from ..waiting import GIVES_UP_S
 from .contexts import run
 
 SECRET = "the secret outside"
+SWAPPED_ROUNDS = 100
 
 
 @pytest.fixture
@@ -54,6 +58,7 @@ def test_a_file_is_read_and_a_directory_listed(root):
 def test_reading_and_listing_may_run_beside_each_other_and_writing_may_not(root):
     box = Toolbox(file_tools(root))
     assert {spec.name: box.is_parallel(spec.name) for spec in box.specs} == {
+        "edit_file": False,
         "list_dir": True,
         "read_file": True,
         "write_file": False,
@@ -130,9 +135,11 @@ def test_what_is_swapped_for_a_link_again_and_again_never_leads_out(root, swappe
     swapper.start()
     box = Toolbox(file_tools(root))
     try:
-        deadline = time.monotonic() + 1.5
-        good = refused = 0
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + GIVES_UP_S
+        rounds = good = refused = 0
+        while rounds < SWAPPED_ROUNDS or not (good and refused):
+            assert time.monotonic() < deadline, "never swapped at the right moment"
+            rounds += 1
             read = run(box, "read_file", {"path": "sub/notes.txt"})
             assert SECRET not in read.content
             good += not read.is_error
@@ -144,8 +151,6 @@ def test_what_is_swapped_for_a_link_again_and_again_never_leads_out(root, swappe
         swapper.join()
     assert os.listdir(outside) == ["notes.txt"]
     assert (outside / "notes.txt").read_text() == SECRET
-    assert good
-    assert refused
 
 
 def test_special_files_are_refused_and_never_waited_for(root):
@@ -157,12 +162,11 @@ def test_special_files_are_refused_and_never_waited_for(root):
         listener.bind("socket")
     finally:
         os.chdir(here)
-    began = time.monotonic()
     for name in ("pipe", "socket", "sub"):
-        assert use(root, "read_file", path=name).is_error
-        assert use(root, "write_file", path=name, content="x").is_error
+        for tried in (use(root, "read_file", path=name), use(root, "write_file", path=name, content="x")):
+            assert tried.is_error
+            assert "no answer within" not in tried.content
     listener.close()
-    assert time.monotonic() - began < 10
     assert "pipe (special file)" in use(root, "list_dir").content
 
 
@@ -206,17 +210,23 @@ def test_a_line_without_end_is_cut(root):
     assert use(root, "read_file", path="one.txt", offset=2).content == "after"
 
 
-def test_a_huge_file_is_not_read_whole(root):
+def bytes_read():
+    return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])
+
+
+def test_a_huge_file_is_not_read_whole(root, monkeypatch):
     with open(root / "huge.txt", "wb") as file:
         file.write(b"top\n" * 20_000)
         file.truncate(200 * 1024**3)  # sparse: 200 GiB of NULs after the first lines
-    began = time.monotonic()
+    before = bytes_read()
     content = use(root, "read_file", path="huge.txt").content
-    assert time.monotonic() - began < 5
+    assert bytes_read() - before < 10_000_000
     assert content.startswith("top\n")
     assert "214,748,364,800 bytes" in content
     assert len(content) <= BUILT_IN_MAX_CHARS
+    monkeypatch.setattr(files, "SCAN_MAX_BYTES", 100_000_000)
     far = use(root, "read_file", path="huge.txt", offset=10_000_000)
+    assert bytes_read() - before < 200_000_000
     assert far.is_error
     assert "too far" in far.content
 

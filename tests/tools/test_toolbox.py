@@ -1,12 +1,14 @@
 """A call becomes a result, whatever the tool does."""
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,13 @@ import pytest
 from turnlog.codecs.native import encode
 from turnlog.core.entries import ENTRY_MAX_BYTES, Assistant, User
 from turnlog.core.history import build
-from turnlog.core.prompt import INVALID_INPUT, Tool as Spec
+from turnlog.core.prompt import INVALID_INPUT, ToolDefinition as Spec
 from turnlog.errors import NotFound, UsageError
 from turnlog.testing import check_messages
 from turnlog.tools import BUILT_IN_MAX_CHARS, OUTPUT_MAX_CHARS, Tool, Toolbox, tool
 from turnlog.tools.threads import ABANDONED_MAX
 
+from ..waiting import GIVES_UP_S, until
 from .contexts import call, context, run
 
 
@@ -166,16 +169,13 @@ def test_an_async_tool_that_refuses_to_be_cancelled_is_left_behind():
                 except asyncio.CancelledError:
                     pass
 
-        began = time.monotonic()
         try:
-            result = await Toolbox([tool(stubborn, timeout_s=0.05)]).run(call("stubborn"), context())
-            return result, time.monotonic() - began
+            async with asyncio.timeout(GIVES_UP_S):
+                return await Toolbox([tool(stubborn, timeout_s=0.05)]).run(call("stubborn"), context())
         finally:
             free.set()
 
-    result, took_s = asyncio.run(main())
-    assert result.is_error
-    assert took_s < 5
+    assert asyncio.run(main()).is_error
 
 
 def test_a_hanging_plain_tool_neither_blocks_the_loop_nor_others_nor_the_exit(tmp_path):
@@ -196,8 +196,13 @@ def test_a_hanging_plain_tool_neither_blocks_the_loop_nor_others_nor_the_exit(tm
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, str(script)],
-        cwd=root, env={"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, timeout=30, check=True,
-    )  # fmt: skip
+        cwd=root,
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=GIVES_UP_S,
+        check=True,
+    )
     assert done.stdout.split() == ["here", "{True}"]
     assert done.stderr == ""
 
@@ -210,30 +215,34 @@ def test_a_plain_tool_that_never_comes_back_is_not_called_for_ever():
         await asyncio.gather(*(box.run(call("hang"), context()) for _ in range(ABANDONED_MAX)))
         refused = await box.run(call("hang"), context())
         free.set()
-        for _ in range(100):  # threads end when the machine lets them
-            await asyncio.sleep(0.1)
-            if (again := await box.run(call("hang"), context())).content == "true":
-                return refused
-        raise AssertionError(again)
+        async with asyncio.timeout(GIVES_UP_S):  # threads end when the machine lets them
+            while (await box.run(call("hang"), context())).content != "true":  # noqa: ASYNC110 - nobody says it
+                await asyncio.sleep(0.1)
+        return refused
 
     assert f"{ABANDONED_MAX} earlier calls" in asyncio.run(main()).content
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_the_callers_cancellation_passes_and_ends_the_tool(kind):
-    free = threading.Event()
+    begun, free = threading.Event(), threading.Event()
     ended = []
 
     async def asynchronous():
+        begun.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         finally:
             ended.append(True)
 
+    def plain():
+        begun.set()
+        free.wait(600)
+
     async def main():
-        function = asynchronous if kind == "async" else lambda: free.wait(60)
+        function = asynchronous if kind == "async" else plain
         running = asyncio.create_task(Toolbox([tool(function, name="hang")]).run(call("hang"), context()))
-        await asyncio.sleep(0.05)
+        await until(begun.is_set)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -257,27 +266,30 @@ def test_an_output_without_end_is_cut_and_blocks_nobody(kind):
         return HUGE
 
     async def main():
-        gaps = []
+        """The longest step of this loop too, in processor time: however busy the machine is, it is the same."""
+        awake = [time.thread_time()]
 
         async def watch():
-            last = time.monotonic()
             while True:
                 await asyncio.sleep(0.005)
-                gaps.append(time.monotonic() - last)
-                last = time.monotonic()
+                awake.append(time.thread_time())
 
         watcher = asyncio.create_task(watch())
         box = Toolbox([tool(asynchronous if kind == "async" else plain, name="flood")])
         result = await box.run(call("flood"), context())
         watcher.cancel()
-        return result, max(gaps, default=0)
+        return result, max(after - before for before, after in pairwise([*awake, time.thread_time()]))
 
-    result, gap = asyncio.run(main())
+    gc.disable()  # collecting what other tests left behind takes processor time too
+    try:
+        result, gap_s = asyncio.run(main())
+    finally:
+        gc.enable()
     assert not result.is_error
     text = result.content if isinstance(result.content, str) else result.content[0]["text"]
     assert OUTPUT_MAX_CHARS * 0.9 < len(text) <= OUTPUT_MAX_CHARS
     assert "shortened" in text
-    assert gap < 2
+    assert gap_s < 0.1
 
 
 def test_the_largest_result_fits_an_entry_whatever_its_characters():

@@ -2,6 +2,7 @@
 
     python -m tests.turns.crashing points PLACE KIND SCENARIO RERUN    before and after each append of a scenario
     python -m tests.turns.crashing random PLACE KIND ROUNDS SEED       at random moments of many turns with tools
+    python -m tests.turns.crashing approvals PLACE KIND WORD           the same, for a call that waits for a person
     python -m tests.turns.crashing commit PLACE KIND ROUNDS SEED       around the append of a summary
 
 Forks a child for each crash, so that hundreds of them take seconds. The child says through a pipe what it was told,
@@ -18,13 +19,24 @@ import sys
 import time
 from pathlib import Path
 
+import turnlog
 from turnlog.core import history
-from turnlog.core.entries import Assistant, Compaction, Failed, Received, User, text_of, tool_uses
-from turnlog.core.events import Done
+from turnlog.core.entries import (
+    Approval,
+    ApprovalAnswer,
+    Assistant,
+    Compaction,
+    Failed,
+    Received,
+    User,
+    text_of,
+    tool_uses,
+)
+from turnlog.core.events import ApprovalRequest, Done
 from turnlog.core.session import describe
 from turnlog.testing import ScriptedProvider, check_messages
 
-from .talk import KEY, opened, url_at
+from .talk import HANGS_AFTER_S, KEY, opened, url_at
 
 FLAGS = {"store_durability": "full"}
 NEVER = 10**6
@@ -116,6 +128,107 @@ async def turn_with_compaction(url, pipe, at, after):
         await hear(t, pipe, await say_acknowledged(t, pipe, "first."))
 
 
+async def turn_with_approval(url, pipe, at, after, *, word):
+    """A turn whose call waits; the question is answered in the same process. Two calls wait, one does not."""
+    calls = [
+        {"id": "first-0", "name": "look", "input": {"place": "first-0"}},
+        {"id": "first-1", "name": "send", "input": {"place": "first-1"}},
+    ]
+    provider = ScriptedProvider([{"text": "looking for first.", "tool_calls": calls}, {"text": "answer to first."}])
+    async with opened(url, provider, tools=[*tools_of(pipe), sending(pipe)], **FLAGS) as t:
+        mine(t, at, after)
+        ticket = await say_acknowledged(t, pipe, "first.")
+        async for event in t.queue.follow(ticket):
+            if isinstance(event, ApprovalRequest):
+                pipe.tell("asked", event.call_id)
+                await answer(t, word)
+            if isinstance(event, Done):
+                pipe.tell("done", ticket.incoming.content)
+
+
+def sending(pipe):
+    def send(place: str) -> str:
+        """Sends something, once."""
+        pipe.tell("sent", place)
+        return f"sent {place}"
+
+    return turnlog.tool(send, approval=True)
+
+
+async def answer(t, word):
+    if word == "deny":
+        await t.deny(KEY, "first-1", "no")
+    else:
+        await t.approve(KEY, "first-1", input={"place": "edited"} if word == "edit" else None)
+
+
+async def check_asked(url, told, word):
+    """Another process goes on: it answers what still waits. Asked once, run at most once, never without a word."""
+    again = []
+    provider = ScriptedProvider([{"text": f"later {n}."} for n in range(9)])
+    async with opened(url, provider, tools=[*tools_of(Mute()), sending(Ears(again))], **FLAGS) as t:
+        row = await t.session(KEY)
+        look_at_log(await t.store.read(row.id), row, told)
+        was_answered = row.paused and not row.waiting
+        await t.resume(rerun=False)
+        await t.queue.idle()
+        if (await t.session(KEY)).waiting:
+            await answer(t, word)
+            was_answered = True
+        while (row := await t.session(KEY)).paused:
+            await asyncio.wait_for(anext(aiter(t.watch(KEY, after=row.last_seq))), HANGS_AFTER_S)
+        await t.queue.idle()
+        assert isinstance([event async for event in t.send(KEY, "next.")][-1], Done)
+        entries = await t.store.read(row.id)
+    requests = [e for e in entries if isinstance(e, Approval) and e.state == "requested"]
+    answers = [e for e in entries if isinstance(e, ApprovalAnswer)]
+    assert len(requests) <= 1, "asked twice"
+    assert len(answers) <= 1, "answered twice"
+    runs = [text for what, text in [*told, *again] if what == "sent"]
+    allowed = [] if word == "deny" else ["edited" if word == "edit" else "first-1"]
+    assert runs in ([], allowed), f"ran {runs}"
+    assert not runs or answers, "ran without a word"
+    assert not (was_answered and allowed) or runs == allowed, "a paused turn with its answer was not taken up"
+    assert ["done", "first."] not in told or runs == allowed, "done without the call"
+
+
+class Ears:
+    def __init__(self, told):
+        self._told = told
+
+    def tell(self, *what):
+        self._told.append(list(what))
+
+
+def approvals(place, kind, word, url=None):
+    """Crashes before and after each append between the message and the answer's end."""
+    crashes = 0
+    for at in range(NEVER):
+        for after in (False, True):
+            folder = Path(place) / f"{at}-{after}"
+            folder.mkdir()
+            where = postgres_at(kind, f"{word}_{at}_{after}".lower()) or url_at(kind, folder)
+            asyncio.run(prepare(where, ""))
+            told, lived = crash(
+                lambda pipe, where=where, at=at, after=after: turn_with_approval(where, pipe, at, after, word=word)
+            )
+            if lived:
+                assert ["done", "first."] in told
+                return crashes
+            crashes += 1
+            try:
+                asyncio.run(check_asked(where, told, word))
+            except AssertionError as error:
+                when = "after" if after else "before"
+                raise SystemExit(f"{kind}, {word}, {when} append {at}, told {told}: {error!r}") from error
+    raise AssertionError("the scenario never ends")
+
+
+def postgres_at(kind, name):
+    """A new schema of the server at that address; empty for the other stores."""
+    return f"{kind}&schema=a_{name}" if kind.startswith("postgresql:") else ""
+
+
 def folding():
     return {"compaction_triggers": [f"messages:{2 * OLD_TURNS - 2}"], "compaction_keep": "messages:4"}
 
@@ -124,7 +237,7 @@ async def prepare(url, scenario):
     async with opened(url, **FLAGS) as t:
         if scenario == "compaction":
             for n in range(OLD_TURNS):
-                async for _ in t.send(KEY, f"old {n}."):
+                async for _ in t.send(KEY, f"old {n}. " + "said at some length, " * 20):
                     pass
 
 
@@ -139,7 +252,7 @@ def crash(child, *, kill_after=None):
         code = 3
         try:
             os.close(ours)
-            asyncio.run(asyncio.wait_for(child(Pipe(theirs)), 30))
+            asyncio.run(asyncio.wait_for(child(Pipe(theirs)), HANGS_AFTER_S))
             code = 0
         except BaseException as error:
             os.write(2, f"child: {error!r}\n".encode())
@@ -234,7 +347,7 @@ def look_at_log(entries, row, told):
             assert answers.count(f"answer to {text}") == 1, f"the answer to {text!r} is lost or doubled"
         elif what == "tool":
             assert text in calls, f"tool {text} ran before its call was stored"
-    assert row == describe(None, entries), "the row differs from what the log says"
+    assert row.row == describe(None, entries), "the row differs from what the log says"
     assert row.message_count == sum(isinstance(e, User | Assistant) for e in entries)
     if any(isinstance(e, User) for e in entries):
         check_messages(history.build(entries).messages)
@@ -272,7 +385,7 @@ async def many_turns(url, pipe, first):
     async with opened(url, provider, tools=tools_of(pipe), **FLAGS) as t:
         for name in names:
             await hear(t, pipe, await say_acknowledged(t, pipe, f"{name}."))
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
 
 
 def at_random(place, kind, rounds, seed):
@@ -286,7 +399,7 @@ def at_random(place, kind, rounds, seed):
 
         def moment(pipe):
             if rng.random() < 0.8:
-                select.select([pipe], [], [], 5)  # let it get going; in the other rounds it dies while opening
+                select.select([pipe], [], [])  # let it get going; in the other rounds it dies while opening
             time.sleep(rng.random() * 0.06)
 
         told += crash(lambda pipe, url=url, first=first: many_turns(url, pipe, first), kill_after=moment)[0]
@@ -316,7 +429,7 @@ async def fold(url, pipe):
     async with opened(url, Telling(summaries=[{"text": "what was old."}]), **folding(), **FLAGS) as t:
         await t.compact(KEY)
         pipe.tell("compacted", "")
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
 
 
 def around_commit(place, kind, rounds, seed):
@@ -330,7 +443,7 @@ def around_commit(place, kind, rounds, seed):
         asyncio.run(prepare(url, "compaction"))
 
         def moment(pipe):
-            select.select([pipe], [], [], 5)
+            select.select([pipe], [], [])
             time.sleep(rng.random() ** 2 * 0.01)
 
         told, _ = crash(lambda pipe, url=url: fold(url, pipe), kill_after=moment)
@@ -357,5 +470,5 @@ async def check_commit(url, acknowledged):
 
 
 if __name__ == "__main__":
-    what = {"points": points, "random": at_random, "commit": around_commit}[sys.argv[1]]
+    what = {"points": points, "random": at_random, "commit": around_commit, "approvals": approvals}[sys.argv[1]]
     print(f"{what(*sys.argv[2:])} crashes: nothing lost, nothing doubled")

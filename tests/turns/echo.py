@@ -25,6 +25,7 @@ def look() -> str:
 class Echo:
     model = "echo"
     window = None
+    takes = frozenset()
 
     def __init__(self, delay_s=0.0):
         self.delay_s = delay_s

@@ -45,6 +45,30 @@ class Slow:
         return slow
 
 
+class Held:
+    """The next call of the store of that name takes until it may go on: before it is made, or after."""
+
+    def __init__(self, store, name, *, after=False):
+        self.reached = asyncio.Event()
+        self.go = asyncio.Event()
+        real = getattr(store, name)
+
+        async def held(*args, **options):
+            setattr(store, name, real)
+            if not after:
+                await self._wait()
+            result = await real(*args, **options)
+            if after:
+                await self._wait()
+            return result
+
+        setattr(store, name, held)
+
+    async def _wait(self):
+        self.reached.set()
+        await self.go.wait()
+
+
 def slow_calls(count, prefix="c"):
     return {"tool_calls": [{"id": f"{prefix}{n}", "name": "slow", "input": {}} for n in range(count)]}
 

@@ -118,6 +118,6 @@ def rows(url, query):
 
 async def refine(t, **compactor):
     """The agent of this opening with another compactor: shorter waits than anybody would set."""
-    agents = t.agent.__self__
+    agents = t._parts.agents
     agent = await agents.get("main")
     agents._ready["main"] = replace(agent, compactor=replace(agent.compactor, **compactor))

@@ -57,7 +57,7 @@ def shown(prompt):
     return [(message["role"], text_of(message["content"])) for message in prompt.messages]
 
 
-HANGS_AFTER_S = 60
+HANGS_AFTER_S = 600
 
 
 def run(main):

@@ -13,28 +13,41 @@ import pytest
 from turnlog.core.entries import Assistant, Failed
 from turnlog.testing import ScriptedProvider, check_messages
 
+from ..stores import postgres
 from .talk import KEY, ask, log, opened, run, shown
 
 ROOT = Path(__file__).parents[2]
-CRASHES = int(os.environ.get("CRASHES", "25"))
+CRASHES = int(os.environ.get("CRASHES", "10"))
 KINDS = ("jsonl", "sqlite")
 
 
 def crashing(*args):
     command = [sys.executable, "-m", "tests.turns.crashing", *map(str, args)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60 + CRASHES)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600 + CRASHES)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
 @pytest.mark.parametrize("rerun", ["mark", "rerun"])
-@pytest.mark.parametrize(("scenario", "appends"), [("tools", 10), ("compaction", 6)])
+@pytest.mark.parametrize(("scenario", "appends"), [("tools", 9), ("compaction", 6)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_before_or_after_any_append_of_a_turn_nothing_is_lost_and_the_session_goes_on(
     kind, scenario, appends, rerun, tmp_path
 ):
     told = crashing("points", tmp_path, kind, scenario, rerun)
     assert int(told.split()[0]) == 2 * appends
+
+
+WORDS = {"approve": 9, "edit": 9, "deny": 8}
+"""Appends from the first message to the end of the turn."""
+POSTGRES = [pytest.param("postgres", word, marks=() if word == "approve" else pytest.mark.slow) for word in WORDS]
+
+
+@pytest.mark.parametrize(("kind", "word"), [*((kind, word) for kind in KINDS for word in WORDS), *POSTGRES])
+def test_killed_around_a_question_and_its_answer_it_is_asked_once_and_runs_at_most_once(kind, word, tmp_path):
+    where = postgres.server().url("postgres", lease_s=1) if kind == "postgres" else kind
+    told = crashing("approvals", tmp_path, where, word)
+    assert int(told.split()[0]) == 2 * WORDS[word]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -46,7 +59,7 @@ def test_killed_at_random_points_of_many_turns_with_tools_nothing_is_lost_or_dou
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_between_a_summary_and_its_commit_the_state_is_fully_old_or_fully_new(kind, tmp_path):
     seed = random.SystemRandom().randrange(10**6)
-    assert crashing("commit", tmp_path, kind, 20, seed).startswith("20 (")
+    assert crashing("commit", tmp_path, kind, CRASHES, seed).startswith(f"{CRASHES} (")
 
 
 WAITING = """
@@ -59,7 +72,7 @@ async def main():
         await t.accept(KEY, "first")
         await provider.reached[0].wait()
         print("asked", flush=True)
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
 asyncio.run(main())
 """
 

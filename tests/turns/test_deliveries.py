@@ -11,8 +11,8 @@ import pytest
 from turnlog import Inbound
 from turnlog.core.entries import Assistant, Received, ToolResult, User, text_of, tool_uses
 from turnlog.core.events import Done, Queued, Snapshot
-from turnlog.queue import DELIVERED
 from turnlog.testing import FixedClock, ScriptedProvider, check_messages
+from turnlog.turns.deliveries import DELIVERED
 
 from .gates import Gated, heard, listening
 from .talk import KEY, ask, log, opened, run, say, words
@@ -138,7 +138,7 @@ def test_five_takers_of_a_delivery_whose_first_taker_died_store_it_once(url):
 def test_a_delivery_is_remembered_for_seven_days(url, monkeypatch):
     clock = FixedClock()
     for module in ("jsonl", "sqlite"):
-        monkeypatch.setattr(f"turnlog.stores.{module}.now_ms", clock)
+        monkeypatch.setattr(f"turnlog.stores.{module}.store.now_ms", clock)
 
     async def main():
         for days, times in ((0, 1), (6.9, 1), (7.1, 2)):
@@ -230,7 +230,7 @@ def test_two_processes_with_one_session_never_run_two_turns_at_once_and_answer_e
         for sender in senders:
             sender.stdin.write("go\n")
             sender.stdin.flush()
-        told = [json.loads(line) for sender in senders for line in sender.communicate(timeout=60)[0].splitlines()]
+        told = [json.loads(line) for sender in senders for line in sender.communicate(timeout=600)[0].splitlines()]
         assert [sender.returncode for sender in senders] == [0, 0]
     finally:
         for sender in senders:

@@ -29,7 +29,7 @@ def smollm():
         def count(text):
             body = json.dumps({"content": text}).encode()
             request = urllib.request.Request(address, body, {"content-type": "application/json"})
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 return len(json.load(answer)["tokens"])
 
         yield count

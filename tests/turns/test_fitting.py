@@ -1,17 +1,20 @@
 """The guard through whole turns: what is sent again after an overflow, and how, and when it is given up."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 import turnlog
+from turnlog.cli.chat.slash_context import context
 from turnlog.core import tokens
 from turnlog.core.entries import Assistant, Failed, Shortened, ToolResult, User, text_of
 from turnlog.core.events import CompactionEnd, CompactionStart, Done, ErrorEvent, GuardStage, Snapshot
 from turnlog.core.history import OVERSIZED_SHOWN_CHARS, as_text
 from turnlog.errors import ContextOverflow
 from turnlog.providers import Delta
-from turnlog.testing import ScriptedProvider, answered, said
+from turnlog.testing import FixedClock, ScriptedProvider, answered, said
+from turnlog.texts import Texts
 
 from .scenes import (
     TOO_LONG,
@@ -153,7 +156,7 @@ OVERFLOWS = [
 
 
 @pytest.mark.parametrize("error", OVERFLOWS, ids=lambda error: error["message"][:25] or str(error["status"]))
-def test_c5_each_providers_words_for_too_large_lead_up_the_ladder(error, url):
+def test_c5_each_providers_words_for_too_large_lead_to_the_next_step(error, url):
     async def main():
         provider = ScriptedProvider([{"error": error}, {"text": "fits"}], summaries=[{"text": "S"}])
         async with opened(url, provider, **CLAW0) as t:
@@ -517,7 +520,7 @@ def test_messages_that_come_during_a_compaction_stay_in_the_tail(url):
         class Slow(Model):
             async def summarise(self, prompt):
                 begun.set()
-                await asyncio.wait_for(go_on.wait(), 5)
+                await go_on.wait()
                 return await super().summarise(prompt)
 
         provider = Slow(window=8_000)
@@ -525,9 +528,10 @@ def test_messages_that_come_during_a_compaction_stay_in_the_tail(url):
         async with opened(url, provider, **flags) as t:
             await chat(t, 3, size=400)
             first = asyncio.create_task(say(t, "FACT-4"))
-            await asyncio.wait_for(begun.wait(), 5)
+            await begun.wait()
             second = asyncio.create_task(say(t, "FACT-5"))
-            await asyncio.sleep(0.1)
+            while "FACT-5" not in str(await log(t)):  # noqa: ASYNC110 - nobody tells that it is stored
+                await asyncio.sleep(0.01)
             go_on.set()
             assert isinstance((await first)[-1], Done)
             assert isinstance((await second)[-1], Done)
@@ -551,16 +555,17 @@ def test_messages_that_come_during_a_compaction_after_the_turn_are_answered(url)
         class Slow(Model):
             async def summarise(self, prompt):
                 begun.set()
-                await asyncio.wait_for(go_on.wait(), 5)
+                await go_on.wait()
                 return await super().summarise(prompt)
 
         provider = Slow(window=8_000)
         flags = {"compaction_triggers": ["messages:5"], "compaction_keep": "turns:1", "compaction_when": "after_turn"}
         async with opened(url, provider, **flags) as t:
             await chat(t, 3, size=400)
-            await asyncio.wait_for(begun.wait(), 5)
+            await begun.wait()
             waiting = asyncio.create_task(say(t, "FACT-4"))
-            await asyncio.sleep(0.1)
+            while "FACT-4" not in str(await log(t)):  # noqa: ASYNC110 - nobody tells that it is stored
+                await asyncio.sleep(0.01)
             assert not waiting.done()
             go_on.set()
             assert isinstance((await waiting)[-1], Done)
@@ -606,5 +611,78 @@ def test_a_call_of_somebody_elses_loop_that_never_fits_raises_and_leaves_a_mark(
             with pytest.raises(turnlog.ContextOverflow):
                 await t.guard(KEY, own)
             assert isinstance((await log(t))[-1], Failed)
+
+    run(main())
+
+
+async def context_shown(t):
+    """What /context says."""
+    lines = []
+    chat = SimpleNamespace(t=t, row=await t.session(KEY), words=Texts("terminal"))
+    await context(chat, SimpleNamespace(show=lambda line, tone="": lines.append(line)), "")
+    return lines
+
+
+class Narrow(Model):
+    """Says only that it is too large, and never how large it may be."""
+
+    base_url = "http://model.example"
+
+    async def stream(self, prompt):
+        if size_of(prompt) > self.room:
+            self.prompts.append(prompt)
+            raise ContextOverflow("too large")
+        async for piece in ScriptedProvider.stream(self, prompt):
+            yield piece
+
+    async def summarise(self, prompt):
+        raise ContextOverflow("too large")
+
+
+def test_a_window_sixteen_times_smaller_than_believed_is_found_in_one_turn_and_remembered(url):
+    async def main():
+        clock = FixedClock()
+        provider = Narrow(room=100_000, window=64_000)
+        async with opened(url, provider, clock=clock) as t:
+            await chat(t, 40, size=5_000)
+            provider.room = 4_000
+            before = len(provider.prompts)
+            events = await say(t, "now")
+            assert isinstance(events[-1], Done)
+            assert [event.stage for event in of_type(events, GuardStage)] == ["rescued"] * (
+                len(provider.prompts) - before - 1
+            )
+            assert len(provider.prompts) - before <= 6
+            assert distinct(provider.prompts[before:])
+            learnt = await t.limits(KEY)
+            assert learnt.believed == 64_000
+            assert any("refused larger prompts" in line and "64,000" in line for line in await context_shown(t))
+            assert size_of(provider.prompts[-1]) <= learnt.window <= 8_000
+        async with opened(url, provider, clock=clock) as t:
+            assert (await t.limits(KEY)).window == learnt.window
+            other = Narrow(room=4_000, window=64_000)
+            other.base_url = "http://elsewhere.example"
+        async with opened(url, other, clock=clock) as t:
+            assert (await t.limits(KEY)).window == 64_000
+        clock.advance(hours=7 * 24 + 1)
+        async with opened(url, provider, clock=clock) as t:
+            assert (await t.limits(KEY)).window == 64_000
+
+    run(main())
+
+
+def test_a_larger_success_makes_a_learnt_window_forgotten(url):
+    async def main():
+        provider = Narrow(room=100_000, window=64_000)
+        async with opened(url, provider) as t:
+            await chat(t, 40, size=5_000)
+            provider.room = 4_000
+            await ask(t, "now")
+            assert (await t.limits(KEY)).believed
+            provider.room = 100_000
+            await ask(t, "word " * 20_000)
+            assert (await t.limits(KEY)).window == 64_000
+        async with opened(url, provider) as t:
+            assert (await t.limits(KEY)).window == 64_000
 
     run(main())

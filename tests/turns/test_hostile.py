@@ -101,7 +101,9 @@ def test_a_summary_that_repeats_hostile_text_cannot_leave_its_quotation(inject, 
         last = provider.prompts[-1]
         where = last.system if inject == "system" else texts(last)[0]
         marks = "`" * 41
-        assert f"{SUMMARY_NOTE}\n{marks}\n{hostile}\n{marks}" in where
+        quoted = where.partition(f"{SUMMARY_NOTE}\n{marks}\n")[2].partition(marks)[0]
+        assert quoted.startswith(f"{hostile}\n")
+        assert "Also mentioned" in quoted, "what a summary lacks is added inside the quotation"
 
     run(main())
 

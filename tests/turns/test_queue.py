@@ -9,16 +9,15 @@ from turnlog import Busy, UsageError
 from turnlog.core.entries import Assistant, Failed, Received, ToolResult, User, text_of
 from turnlog.core.events import TERMINAL, Done, ErrorEvent, Queued, Stopped, TextDelta, ToolDone
 from turnlog.errors import StoreUnavailable
-from turnlog.live import Live
 from turnlog.settings import PRESETS
 from turnlog.testing import ScriptedProvider, check_messages, entry
+from turnlog.turns.stream import TurnStream
 
+from ..waiting import GIVES_UP_S
 from .gates import Gated, Slow, heard, listening, slow_calls
 from .talk import KEY, ask, kinds, log, opened, run, say, shown, words
 
 SKIPPED = "skipped: a new message arrived"
-ENDS_WITHIN_S = 2.0
-"""For what must come to an end by itself; a test that waits longer has failed."""
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -131,6 +130,50 @@ def test_what_the_runner_does_not_steer_by_is_the_next_turn_by_itself(url):
     run(main())
 
 
+@pytest.mark.parametrize("preset", ["zeroclaw", "claw0-keyed"])
+def test_where_rows_are_written_with_their_reply_only_those_who_wait_are_told_so(url, preset):
+    async def main():
+        slow = Slow()
+        provider = ScriptedProvider([{"text": "one"}, slow_calls(1), {"text": "two"}, {"text": "three"}])
+        flags = {"session_preset": preset, "queue_mode": "followup", "model_window": 20_000}
+        async with opened(url, provider, tools=[slow.tool], **flags) as t, opened(url, **flags) as other:
+            assert Queued not in map(type, await say(t, "nobody is before me"))
+            first = asyncio.create_task(say(t, "nor before me"))
+            await slow.started.wait()
+            behind = asyncio.create_task(say(t, "behind in this process"))
+            elsewhere = asyncio.create_task(say(other, "behind in another process"))
+            while kinds(await log(t)).count("received") < 4:  # noqa: ASYNC110 - no event tells it
+                await asyncio.sleep(0.01)
+            slow.go.set()
+            assert Queued not in map(type, await first)
+            assert (await behind)[0] == Queued(position=1)
+            assert (await elsewhere)[0] == Queued(position=1)
+
+    run(main())
+
+
+@pytest.mark.parametrize("preset", ["zeroclaw", "claw0-keyed", "default"])
+def test_the_prompt_at_the_end_of_the_log_is_what_was_sent_while_it_ended_there(url, preset):
+    async def main():
+        ends = []
+
+        class Noting(ScriptedProvider):
+            async def stream(self, prompt):
+                ends.append(((await t.session(KEY)).last_seq, prompt))
+                async for piece in super().stream(prompt):
+                    yield piece
+
+        provider = Noting([{"text": "one"}, {"error": {"status": 401, "message": "no"}}])
+        async with opened(url, provider, session_preset=preset) as t:
+            for text in ("first", "fails", "third"):
+                await say(t, text)
+            for end, prompt in ends:
+                assert (await t.prompt(KEY, at=end)).messages == prompt.messages
+        assert len(ends) == 3
+
+    run(main())
+
+
 def test_followup_leaves_the_running_turn_alone_and_gives_each_message_a_turn(url):
     async def main():
         slow = Slow()
@@ -139,7 +182,7 @@ def test_followup_leaves_the_running_turn_alone_and_gives_each_message_a_turn(ur
             first = asyncio.create_task(say(t, "first"))
             await slow.started.wait()
             tickets = [await t.accept(KEY, text) for text in ("second", "third")]
-            assert [ticket.position for ticket in tickets] == [1, 2]
+            assert [await ticket.waits() for ticket in tickets] == [1, 2]
             slow.go.set()
             await first
             answers = [await heard(t, ticket) for ticket in tickets]
@@ -295,28 +338,34 @@ def test_a_cap_of_ones_own_holds(url):
 def test_two_sessions_run_side_by_side_and_one_session_serially(url):
     async def main():
         running, most = 0, 0
+        together = asyncio.Event()
 
         class Counting(ScriptedProvider):
             async def stream(self, prompt):
                 nonlocal running, most
                 running += 1
                 most = max(most, running)
-                await asyncio.sleep(0.05)
+                if most == 2:
+                    together.set()
+                await (together.wait() if beside else asyncio.sleep(0.05))
                 running -= 1
                 async with aclosing(super().stream(prompt)) as pieces:
                     async for piece in pieces:
                         yield piece
 
         async with opened(url, Counting(), queue_mode="followup") as t:
+            beside = False
             await asyncio.gather(*(say(t, f"{n}", "agent:main:cli:direct:one") for n in range(3)))
             assert most == 1
+            beside = True
             await asyncio.gather(*(say(t, "hi", f"agent:main:cli:direct:p{n}") for n in range(2)))
             assert most == 2
 
     run(main())
 
 
-def test_200_sessions_with_10_turns_each_are_all_valid(url):
+@pytest.mark.parametrize("sessions", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_many_sessions_with_10_turns_each_are_all_valid(url, sessions):
     async def main():
         provider = ScriptedProvider()
         async with opened(url, provider) as t:
@@ -325,11 +374,11 @@ def test_200_sessions_with_10_turns_each_are_all_valid(url):
                 for turn in range(10):
                     await ask(t, f"s{n} t{turn}", f"agent:main:cli:direct:p{n}")
 
-            await asyncio.gather(*(talk(n) for n in range(200)))
-            for n in range(200):
+            await asyncio.gather(*(talk(n) for n in range(sessions)))
+            for n in range(sessions):
                 said = [text for kind, text in words(await log(t, f"agent:main:cli:direct:p{n}")) if kind == "user"]
                 assert said == [f"s{n} t{turn}" for turn in range(10)]
-        assert len(provider.prompts) == 2000
+        assert len(provider.prompts) == 10 * sessions
         for prompt in provider.prompts:
             [whose] = {text.split()[0] for role, text in shown(prompt) if role == "user"}
             assert whose.startswith("s")
@@ -339,7 +388,7 @@ def test_200_sessions_with_10_turns_each_are_all_valid(url):
 
 def test_every_listener_gets_every_event_from_its_point_on_once_and_in_order():
     async def main():
-        live = Live("s1")
+        live = TurnStream("s1")
         told = [TextDelta(text=str(n)) for n in range(10_000)] + [Done(session_id="s1", token_estimate=1)]
 
         async def follow(after, pace):
@@ -566,7 +615,7 @@ def test_those_who_listen_for_a_waiting_message_are_not_left_hanging_by_a_close(
             ticket = await t.accept(KEY, "waiting")
             listener = asyncio.create_task(heard(t, ticket))
             await asyncio.sleep(0)
-        done, _ = await asyncio.wait([listener], timeout=ENDS_WITHIN_S)
+        done, _ = await asyncio.wait([listener], timeout=GIVES_UP_S)
         listener.cancel()
         assert done
         assert isinstance(listener.exception(), Busy) or isinstance(listener.result()[-1], TERMINAL)
@@ -579,7 +628,7 @@ def test_a_message_during_a_close_is_refused_or_taken_and_never_left_hanging(url
         async with opened(url) as t:
             await ask(t, "first")
             await t.queue.close()
-            async with asyncio.timeout(ENDS_WITHIN_S):
+            async with asyncio.timeout(GIVES_UP_S):
                 try:
                     await t.accept(KEY, "too late")
                 except Busy:
@@ -594,7 +643,7 @@ def test_words_that_cannot_be_stored_are_an_error_of_their_sender_and_the_sessio
     async def main():
         async with opened(url) as t:
             with pytest.raises(UsageError):
-                async with asyncio.timeout(ENDS_WITHIN_S):
+                async with asyncio.timeout(GIVES_UP_S):
                     await t.accept(KEY, "x" * (33 * 1024 * 1024))
             assert await ask(t, "shorter") == "ok"
             assert words(await log(t)) == [("user", "shorter"), ("assistant", "ok")]
@@ -613,7 +662,7 @@ def test_a_store_that_fails_before_the_words_are_durable_is_an_error_of_their_se
 
             t.store.append = failing
             with pytest.raises(StoreUnavailable):
-                async with asyncio.timeout(ENDS_WITHIN_S):
+                async with asyncio.timeout(GIVES_UP_S):
                     await t.accept(KEY, "first")
             t.store.append = append
             assert await ask(t, "second") == "ok"
@@ -635,7 +684,7 @@ def test_a_store_that_fails_while_a_message_is_put_in_line_is_an_error_of_its_se
 
             other.store.append = failing
             with pytest.raises(StoreUnavailable):
-                async with asyncio.timeout(ENDS_WITHIN_S):
+                async with asyncio.timeout(GIVES_UP_S):
                     await other.accept(KEY, "second")
             provider.go[0].set()
             await first
@@ -652,7 +701,7 @@ def test_a_session_deleted_while_messages_wait_ends_their_listeners(url):
             second = await t.accept(KEY, "second")
             async with listening(t, [first, second]) as listeners:
                 await t.sessions.delete(first.session_id)
-                done, _ = await asyncio.wait(listeners, timeout=ENDS_WITHIN_S)
+                done, _ = await asyncio.wait(listeners, timeout=GIVES_UP_S)
                 assert len(done) == 2
                 assert isinstance((await listeners[0])[-1], Stopped | ErrorEvent)
             await t.queue.idle()

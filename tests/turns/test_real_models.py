@@ -9,7 +9,16 @@ import pytest
 from tests.providers.llama import llama_server
 from tests.providers.wire import PROXIES, SETTINGS, Refused, Said, Wire
 from turnlog.core.entries import Assistant, Compaction, Failed, User
-from turnlog.core.events import CompactionEnd, Done, ErrorEvent, GuardStage, TextDelta, ToolCall, ToolDone, UsageReport
+from turnlog.core.events import (
+    CompactionEnd,
+    Done,
+    ErrorEvent,
+    GuardStage,
+    TextDelta,
+    ToolCall,
+    ToolDone,
+    UsageReport,
+)
 from turnlog.core.history import as_text
 from turnlog.core.tokens import input_tokens
 from turnlog.providers.anthropic import AnthropicProvider
@@ -18,9 +27,9 @@ from turnlog.testing import check_messages
 
 from .talk import KEY, ask, log, opened, say, words
 
-REAL_S = 150
+REAL_S = 600
 """A small model on a busy machine; a test that takes longer hangs."""
-WINDOW = 512
+WINDOW = 256
 
 
 @pytest.fixture(autouse=True)

@@ -14,13 +14,14 @@ import pytest
 from turnlog import Busy, ContextOverflow, Query
 from turnlog.core.entries import Assistant, Failed, ToolResult, User, text_of
 from turnlog.core.events import CompactionEnd, Done, ErrorEvent, Snapshot, Stopped
-from turnlog.expiry import expire
-from turnlog.live import replay
+from turnlog.core.keys import SessionById
+from turnlog.sessions.expiry import expire
 from turnlog.settings import PRESETS
 from turnlog.testing import FixedClock, ScriptedProvider, said
-from turnlog.tickets import Incoming
+from turnlog.turns.stream import replay
 
-from .gates import Gated, Slow, heard, slow_calls
+from ..waiting import GIVES_UP_S
+from .gates import Gated, Held, Slow, heard, slow_calls
 from .scenes import of_type, place_of
 from .talk import KEY, ask, kinds, log, opened, run, say, shown, words
 
@@ -28,35 +29,9 @@ ROOT = Path(__file__).parents[2]
 OTHER = "agent:main:cli:direct:other"
 HOLDING = ("zeroclaw", "claw0-keyed")
 """Presets that write a message's row with its reply."""
-ENDS_WITHIN_S = 5.0
-"""For what must come to an end by itself; a test that waits longer has failed."""
 LATENCY_S = 0.1
 LONG_TALK = {"deltas": ["word "] * 2_000, "delay_ms": 50}
 DAY_H = 24
-
-
-class Held:
-    """The next call of the store of that name takes until it may go on: before it is made, or after."""
-
-    def __init__(self, store, name, *, after=False):
-        self.reached = asyncio.Event()
-        self.go = asyncio.Event()
-        real = getattr(store, name)
-
-        async def held(*args, **options):
-            setattr(store, name, real)
-            if not after:
-                await self._wait()
-            result = await real(*args, **options)
-            if after:
-                await self._wait()
-            return result
-
-        setattr(store, name, held)
-
-    async def _wait(self):
-        self.reached.set()
-        await self.go.wait()
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -94,13 +69,12 @@ def test_a_message_that_is_looked_up_while_turnlog_closes_is_refused_and_not_lef
         async with opened(url) as t:
             await ask(t, "hi")
             await t.queue.idle()
-            row = await t.session(KEY)
             look = Held(t.store, "describe", after=True)
-            late = asyncio.create_task(t.queue.accept(row.id, Incoming(content="late")))
+            late = asyncio.create_task(t.accept(KEY, "late"))
             await look.reached.wait()
             await t.queue.close()
             look.go.set()
-            done, _ = await asyncio.wait([late], timeout=ENDS_WITHIN_S)
+            done, _ = await asyncio.wait([late], timeout=GIVES_UP_S)
             late.cancel()
             assert done
             assert isinstance(late.exception(), Busy)
@@ -120,7 +94,7 @@ def test_a_close_while_a_turn_begins_does_not_wait_for_its_answer_and_keeps_its_
             closing = asyncio.create_task(t.queue.close())
             await asyncio.sleep(0)
             append.go.set()
-            done, _ = await asyncio.wait([closing], timeout=ENDS_WITHIN_S)
+            done, _ = await asyncio.wait([closing], timeout=GIVES_UP_S)
             provider.go[0].set()
             await asyncio.gather(closing, sent)
             assert done
@@ -141,7 +115,7 @@ def test_a_close_does_not_wait_for_a_turn_of_another_process_and_the_message_is_
             async with opened(url) as other:
                 await other.accept(KEY, "second", mode="followup")
                 closing = asyncio.create_task(other.queue.close())
-                done, _ = await asyncio.wait([closing], timeout=ENDS_WITHIN_S)
+                done, _ = await asyncio.wait([closing], timeout=GIVES_UP_S)
                 provider.go[0].set()
                 await closing
                 assert done
@@ -161,7 +135,7 @@ def test_a_second_stop_does_not_lose_the_partial_text_that_the_first_one_stores(
             await t.queue.running(ticket.session_id).reach(1)
             held = Held(t.store, call)
             assert t.stop(ticket.session_id)
-            await asyncio.sleep(LATENCY_S)  # enough to be on its way through that call
+            await held.reached.wait()
             t.stop(ticket.session_id)
             held.go.set()
             assert isinstance((await heard(t, ticket))[-1], Stopped)
@@ -177,14 +151,14 @@ def test_a_new_session_under_the_name_of_a_deleted_one_sees_nothing_of_it():
         provider = ScriptedProvider()
         async with opened("memory:", provider) as t:
             await t.sessions.new(KEY, session_id="mine")
-            await ask(t, "a secret", "mine")
+            await ask(t, "a secret", SessionById("mine"))
             await t.queue.idle()
             end = (await t.store.describe("mine")).last_seq
             await t.sessions.delete("mine")
             await t.sessions.new(KEY, session_id="mine")
             while (await t.store.describe("mine")).last_seq < end:
                 await t.sessions.rename("mine", "as long as the other")
-            await ask(t, "hello", "mine")
+            await ask(t, "hello", SessionById("mine"))
         assert shown(provider.prompts[-1]) == [("user", "hello")]
 
     run(main())
@@ -414,7 +388,7 @@ asyncio.run(main(*sys.argv[1:]))
 def test_a_message_that_kills_its_process_is_tried_at_two_starts_and_no_more(preset, url):
     def start(text=""):
         command = [sys.executable, "-c", DYING, url, preset, text]
-        return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60).stdout
+        return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=GIVES_UP_S).stdout
 
     assert [start("kills us"), start(), start()] == ["asked\n", "asked\n", ""]
 

@@ -1,13 +1,25 @@
 """A turn from its words to `done`: what is stored, what is sent, what is told. Scenarios A and E of one process."""
 
 import asyncio
+import time
 
 import pytest
 
 from turnlog import ProviderRefused, UsageError
 from turnlog.core.entries import Assistant, Failed, ToolResult, User
-from turnlog.core.events import Done, ErrorEvent, GuardStage, Stopped, TextDelta, ToolCall, ToolDone, UsageReport
+from turnlog.core.events import (
+    Done,
+    ErrorEvent,
+    GuardStage,
+    Stopped,
+    TextDelta,
+    ToolCall,
+    ToolDone,
+    UsageReport,
+    spoken,
+)
 from turnlog.core.history import as_text
+from turnlog.providers import Delta
 from turnlog.settings import PRESETS
 from turnlog.testing import ScriptedProvider, check_messages
 
@@ -183,7 +195,7 @@ def test_a_provider_error_leaves_a_mark_and_its_text_is_merged_with_the_next_mes
 
 
 def test_transient_errors_are_retried_three_times_before_the_first_delta_only(url, monkeypatch):
-    monkeypatch.setattr("turnlog.retrying.BACKOFF_S", 0.001)
+    monkeypatch.setattr("turnlog.turns.retry.BACKOFF_S", 0.001)
 
     async def main():
         busy = {"error": {"status": 529, "message": "overloaded", "retry_after_s": 0.001}}
@@ -407,22 +419,35 @@ def test_a_defect_in_a_provider_ends_the_turn_and_not_the_process(url):
     run(main())
 
 
-def test_an_unknown_agent_a_missing_key_and_an_unknown_model_are_events_and_the_words_are_kept(url, monkeypatch):
+def test_a_missing_key_is_an_event_and_the_words_are_kept(url, monkeypatch):
     import turnlog
 
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
 
     async def main():
-        for model in ("anthropic:claude-x", "nosuch:model", "scripted:/nonexistent/file"):
+        async with turnlog.open(url, home="/nonexistent", model_name="anthropic:claude-x") as t:
+            events = await say(t, "hello")
+            assert isinstance(events[-1], ErrorEvent)
+            assert events[-1].hint
+            assert isinstance((await log(t))[-2], User)
+
+    run(main())
+
+
+def test_an_unknown_agent_or_model_is_refused_before_anything_is_stored(url):
+    import turnlog
+
+    async def main():
+        for model in ("nosuch:model", "scripted:/nonexistent/file"):
             async with turnlog.open(url, home="/nonexistent", model_name=model) as t:
-                events = await say(t, f"hello {model}")
-                assert isinstance(events[-1], ErrorEvent)
-                assert events[-1].hint
-                assert isinstance((await log(t))[-2], User)
+                with pytest.raises(UsageError):
+                    await t.accept(KEY, "hello")
+                assert (await t.sessions.list()).total == 0
         async with turnlog.open(url, home="/nonexistent", model_name="offline") as t:
-            events = await say(t, "hi", "agent:nobody:cli:direct:user")
-            assert "nobody" in events[-1].error
+            with pytest.raises(UsageError, match="nobody"):
+                await t.accept("agent:nobody:cli:direct:user", "hi")
+            assert (await t.sessions.list()).total == 0
 
     run(main())
 
@@ -442,11 +467,12 @@ def test_a_warm_session_is_not_read_again_and_what_others_wrote_meanwhile_is(url
         async with opened(url, provider) as t, opened(url) as other:
             await ask(t, "one")
             reads = []
-            read = t.store.read
+            read, known = t.store.read, (await t.session(KEY)).last_seq
 
-            async def counted(*args, **kwargs):
-                reads.append(args)
-                return await read(*args, **kwargs)
+            async def counted(*args, after=0, **kwargs):
+                if after < known:  # a look at what others may have written meanwhile reads nothing again
+                    reads.append(args)
+                return await read(*args, after=after, **kwargs)
 
             t.store.read = counted
             await ask(t, "two")
@@ -479,3 +505,27 @@ def test_an_answer_of_blocks_only_keeps_thinking_and_order(url):
         assert [block["type"] for block in provider.prompts[-1].messages[1]["content"]] == ["thinking", "text"]
 
     run(main())
+
+
+def test_a_reply_four_times_as_long_costs_about_four_times_as_much():
+    class Streams(ScriptedProvider):
+        def __init__(self, pieces):
+            super().__init__()
+            self.pieces = pieces
+
+        async def stream(self, prompt):
+            for _ in range(self.pieces):
+                yield Delta(text="some words of a line\n")
+            yield Assistant(content="some words of a line\n" * self.pieces, stop="end_turn")
+
+    async def main(pieces):
+        async with opened("memory:", Streams(pieces)) as t:
+            before = time.process_time()
+            told = [event async for event in t.send(KEY, "at length, please")]
+            spoken(told)
+            return time.process_time() - before
+
+    def cost(pieces):
+        return min(asyncio.run(main(pieces)) for _ in range(3))
+
+    assert cost(30_000) < 9 * cost(7_500)  # were it quadratic: 16

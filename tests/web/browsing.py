@@ -3,7 +3,8 @@
 import asyncio
 import os
 import shutil
-from contextlib import asynccontextmanager
+import threading
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from turnlog.convlog import Record, open_convlog
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 AXE = Path(__file__).with_name("axe.min.js")
-WAIT_MS = 20_000
+WAIT_MS = 120_000
+"""Longer than any machine takes, however busy."""
 
 try:
     from playwright.async_api import async_playwright
@@ -25,16 +27,43 @@ needs_browser = pytest.mark.skipif(
 )
 
 
-@asynccontextmanager
-async def browser():
-    """Playwright's synchronous form leaves an event loop running, in which no other test could start its own."""
-    async with async_playwright() as playwright:
+class _Browser:
+    """One for all tests of this process, driven by a loop in a thread of its own: in this one tests start theirs."""
+
+    def __init__(self):
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.run(self._open())
+
+    async def _open(self):
+        self._playwright = await async_playwright().start()
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-        found = await playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
-        try:
-            yield found
-        finally:
-            await found.close()
+        self.chromium = await self._playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+
+    def run(self, steps):
+        return asyncio.run_coroutine_threadsafe(steps, self._loop).result()
+
+    async def _close(self):
+        await self.chromium.close()
+        await self._playwright.stop()
+
+    def close(self):
+        self.run(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@lru_cache(maxsize=1)
+def _browser():
+    return _Browser()
+
+
+def close_browser():
+    if _browser.cache_info().currsize:
+        _browser().close()
+        _browser.cache_clear()
 
 
 class Visitor:
@@ -58,9 +87,20 @@ class Visitor:
     async def goto(self, path):
         await self.page.goto(self.server.base + path)
 
-    async def sign_in(self, token=None):
+    async def sign_in(self):
+        """As by the form, without its page."""
+        done = await self.page.request.post(
+            f"{self.server.base}/signin",
+            form={"token": self.server.token},
+            headers={"Origin": self.server.base},
+            max_redirects=0,
+        )
+        assert done.status == 303
+        await self.goto("/chat/main")
+
+    async def sign_in_by_form(self):
         await self.goto("/signin")
-        await self.page.fill("#token", token or self.server.token)
+        await self.page.fill("#token", self.server.token)
         await self.page.press("#token", "Enter")
         await self.page.wait_for_url("**/chat/main")
 
@@ -78,10 +118,11 @@ class Visitor:
         await self.page.wait_for_selector("main.busy, main.chat:not(.busy)")
         await self.rest()
 
-    async def axe(self):
-        """What axe-core finds that is serious."""
+    async def axe(self, rules=None):
+        """What axe-core finds that is serious, by all its rules or by some."""
+        options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
         await self.page.evaluate(AXE.read_text())
-        found = await self.page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+        found = await self.page.evaluate("(options) => axe.run(document, options)", options)
         return [
             f"{one['id']}: {[node['html'][:200] for node in one['nodes'][:3]]}"
             for one in found["violations"]
@@ -94,11 +135,10 @@ class Visitor:
 
 
 def visit(server, steps, *, signed_in=True, **options):
-    """Runs `steps(visitor)` in a browser of its own. Nothing may be refused, thrown or fetched from elsewhere."""
+    """Runs `steps(visitor)` as a visitor of its own. Nothing may be refused, thrown or fetched from elsewhere."""
 
     async def work():
-        async with browser() as found:
-            context = await found.new_context(**{"locale": "en-US", **options})
+        async with await _browser().chromium.new_context(**{"locale": "en-US", **options}) as context:
             visitor = Visitor(server, await context.new_page())
             if signed_in:
                 await visitor.sign_in()
@@ -106,7 +146,7 @@ def visit(server, steps, *, signed_in=True, **options):
             assert visitor.trouble == []
             assert [url for url in visitor.asked if not url.startswith(server.base)] == []
 
-    asyncio.run(work())
+    _browser().run(work())
 
 
 RTL = "\u202egpj.exe \u2066\u05e9\u05dc\u05d5\u05dd\u2069"

@@ -9,7 +9,7 @@ import turnlog
 from turnlog.convlog import Record
 from turnlog.core.entries import Opened
 
-from ..server.running import running
+from ..server.running import PATIENT, running
 from .browsing import HARM, WORD, plant_folded, plant_harm, seed
 from .test_markdown import Tags
 
@@ -26,7 +26,7 @@ def planted(tmp_path_factory):
 @pytest.fixture
 def site(planted):
     server, ids = planted
-    with httpx.Client(base_url=server.base, trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=server.base, **PATIENT) as client:
         sign_in(client, server.token)
         yield client, server, ids
 
@@ -104,22 +104,22 @@ def test_pages_allow_no_script_but_their_own(site):
 def test_whoever_is_not_signed_in_is_led_to_the_sign_in_page(planted):
     server, ids = planted
     for path in ("/", "/chat/main", f"/session/main/{ids[0]}", "/chats", f"/session/main/{ids[0]}/original/6"):
-        answer = httpx.get(server.base + path, headers={"Accept": "text/html"}, trust_env=False)
+        answer = httpx.get(server.base + path, headers={"Accept": "text/html"}, **PATIENT)
         assert (answer.status_code, answer.headers.get("location")) == (303, "/signin")
-    wrong = httpx.post(server.base + "/signin", data={"token": "tl_no_no"}, trust_env=False)
+    wrong = httpx.post(server.base + "/signin", data={"token": "tl_no_no"}, **PATIENT)
     assert wrong.status_code == 401
     assert "set-cookie" not in wrong.headers
 
 
 def test_a_piece_of_a_page_leads_the_whole_page_to_sign_in(planted):
     server, _ = planted
-    answer = httpx.get(server.base + "/signin", headers={"HX-Request": "true"}, trust_env=False)
+    answer = httpx.get(server.base + "/signin", headers={"HX-Request": "true"}, **PATIENT)
     assert answer.headers["hx-redirect"] == "/signin"
 
 
 def test_others_sessions_do_not_exist_and_chats_is_for_administrators(planted):
     server, ids = planted
-    with httpx.Client(base_url=server.base, trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=server.base, **PATIENT) as client:
         sign_in(client, server.make_token("ann", "--scope", "chat"))
         assert "My own" not in client.get("/chat/main").text
         for path in (f"/chat/main/{ids[0]}", f"/session/main/{ids[0]}", f"/session/main/{ids[0]}/entry/2"):
@@ -132,9 +132,31 @@ def test_others_sessions_do_not_exist_and_chats_is_for_administrators(planted):
         assert 'href="/chats"' not in client.get("/chat/main").text
 
 
+def test_who_may_only_read_sees_the_sessions_of_their_agents_in_chats_and_no_log(planted):
+    server, ids = planted
+    with httpx.Client(base_url=server.base, **PATIENT) as client:
+        sign_in(client, server.make_token("ron", "--scope", "read", "--agent", "main"))
+        assert 'href="/chats"' in client.get("/chat/main").text
+        for path in ("/chats", "/chats?kind=log", "/chats?sort=messages", "/chats?q=alert", "/chats?channel=web"):
+            page = client.get(path)
+            assert page.status_code == 200, path
+            assert "/chats/log/" not in page.text
+            assert 'value="log"' not in page.text
+        table = client.get("/chats").text
+        assert all(f"/chats/session/main/{sid}" in table for sid in ids)
+        drawer = client.get(f"/chats/session/main/{ids[-1]}")
+        assert drawer.status_code == 200
+        assert "<form" not in re.search(r'<div class="drawer-acts">.*?</div>', drawer.text, re.S)[0]
+        assert client.get("/chats/log/main?channel=web-admin").status_code == 403
+        assert client.get("/chats?agent=other").status_code == 404
+        assert client.get("/api/conversations").status_code == 403
+        sign_in(client, server.make_token("rob", "--scope", "read", "--agent", "elsewhere"))
+        assert "/chats/session/" not in client.get("/chats").text
+
+
 def test_who_may_only_read_gets_no_form_that_writes(planted):
     server, ids = planted
-    with httpx.Client(base_url=server.base, trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=server.base, **PATIENT) as client:
         sign_in(client, server.make_token("rita", "--scope", "read"))
         page = client.get(f"/chat/main/{ids[-1]}").text
         assert 'id="composer"' not in page
@@ -240,7 +262,7 @@ def test_the_pages_of_chats_hold_everything_once_in_each_order(tmp_path, sort):
     seed(tmp_path / "home", plant)
     with (
         running(tmp_path / "home") as server,
-        httpx.Client(base_url=server.base, trust_env=False, timeout=30) as client,
+        httpx.Client(base_url=server.base, **PATIENT) as client,
     ):
         sign_in(client, server.token)
         seen, path = [], f"/chats?sort={sort}"
@@ -281,7 +303,7 @@ def test_a_long_session_costs_a_part_of_it(tmp_path):
     sid = seed(tmp_path / "home", plant)
     with (
         running(tmp_path / "home") as server,
-        httpx.Client(base_url=server.base, trust_env=False, timeout=30) as client,
+        httpx.Client(base_url=server.base, **PATIENT) as client,
     ):
         sign_in(client, server.token)
         page = client.get(f"/chat/main/{sid}").text

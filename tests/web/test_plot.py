@@ -1,8 +1,9 @@
 """Tokens turn by turn, and what a page shows of a transcript."""
 
 import turnlog
+from turnlog.core import turns
 from turnlog.core.session import describe
-from turnlog.server import pages_plot as plots, pages_timeline as timelines
+from turnlog.server.pages import plot as plots, timeline as timelines
 
 USAGE = {"input_tokens": 900, "output_tokens": 100}
 
@@ -47,14 +48,14 @@ def test_a_message_that_steers_begins_no_turn():
         turnlog.Assistant(content="ok"),
     )
     assert [step.n for step in plots.steps(entries)] == [1]
-    assert timelines.running_turn(entries) == 2
+    assert turns.live_starts(entries) == [2]
 
 
 def test_a_drawing_stays_inside_its_frame():
-    for turns in (1, 3, 50, 400):
-        plot = plots.draw(plots.steps(stamped(*talk(turns))), 8_000)
-        assert len(plot.bars) == min(turns, plots.TURNS_DRAWN)
-        assert plot.left_out == max(0, turns - plots.TURNS_DRAWN)
+    for count in (1, 3, 50, 400):
+        plot = plots.draw(plots.steps(stamped(*talk(count))), 8_000)
+        assert len(plot.bars) == min(count, plots.TURNS_DRAWN)
+        assert plot.left_out == max(0, count - plots.TURNS_DRAWN)
         for bar in plot.bars:
             assert plots.LEFT <= bar.x <= bar.x + bar.width <= plots.WIDTH
             assert plots.TOP <= bar.y <= bar.y + bar.height <= plots.HEIGHT
@@ -109,3 +110,53 @@ def test_a_result_is_on_the_card_of_its_call():
     card = items[1].cards[0]
     assert (card.name, card.output, card.is_error) == ("read_file", "r", True)
     assert "ä" in card.input
+
+
+def call_of(call_id, **given):
+    return {"type": "tool_use", "id": call_id, "name": "look", "input": given}
+
+
+def result_of(call_id, words):
+    return turnlog.ToolResult(tool_use_id=call_id, content=words)
+
+
+def test_each_card_has_the_result_of_its_own_call_where_an_id_was_used_again():
+    entries = stamped(
+        turnlog.User(content="go"),
+        turnlog.Assistant(content=[call_of("x", a=1), call_of("x", a=2)]),
+        result_of("x", "one"),
+        result_of("x", "two"),
+        turnlog.Assistant(content=[call_of("x", a=3)]),
+        result_of("x", "three"),
+        result_of("x", "three"),
+        result_of("ghost", "boo"),
+    )
+    for items in (
+        timelines.conversation(describe(None, entries), entries),
+        timelines.timeline(describe(None, entries), entries),
+    ):
+        assert [card.output for item in items for card in item.cards] == ["one", "two", "three", "boo"]
+
+
+def test_results_that_are_blocks_of_a_user_message_are_on_the_cards_of_their_calls():
+    blocks = [
+        {"type": "tool_result", "tool_use_id": "x", "content": "seen"},
+        {"type": "tool_result", "tool_use_id": "ghost", "content": "boo"},
+        {"type": "text", "text": "and now?"},
+    ]
+    entries = stamped(
+        turnlog.User(content="go"),
+        turnlog.Assistant(content=[call_of("x")]),
+        turnlog.User(content=blocks),
+        turnlog.Assistant(content=[call_of("y")]),
+        turnlog.User(content=[{"type": "tool_result", "tool_use_id": "y", "content": "well"}]),
+        turnlog.User(content=[{"type": "tool_result", "tool_use_id": "gone", "content": "lost"}]),
+    )
+    items = timelines.conversation(describe(None, entries), entries)
+    assert [(item.kind, item.text, [card.output for card in item.cards]) for item in items] == [
+        ("user", "go", []),
+        ("assistant", "", ["seen"]),
+        ("user", "and now?", ["boo"]),
+        ("assistant", "", ["well"]),
+        ("tool", "", ["lost"]),
+    ]

@@ -1,30 +1,31 @@
-"""The contract of a channel: a place people talk from, its traffic normalised.
+"""The contract of a channel, which connects one platform (Telegram, Slack …); `testing.ChannelContract` tests it.
 
-A channel verifies and parses what comes in and sends what goes out; it decides nothing. It keeps nothing, knows no
-session and no store, and retries nothing: what is kept, answered and sent again is decided by `switchboard` and
-`outbox`. Verification looks at the raw bytes before anything else does.
+A channel verifies and parses requests and sends messages. It stores nothing, knows no session and no store, and
+retries nothing: `gateway` and `outbox` decide what is stored, answered and sent again. It verifies the raw bytes of a
+request before it parses them.
 """
 
 import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
 
-from ..core.keys import Inbound
+from ..core import strict_json
+from ..core.keys import DmScope, Inbound
 from ..core.splitting import Unit
 from ..errors import Denied, TurnlogError, UsageError
 
 REPLAY_S = 300
-"""How old, or how far ahead, a signed request may be; beyond it a captured one could be sent again."""
+"""How far the timestamp of a signed request may be from now; without a limit a captured request could be replayed."""
 
 
 class Unsent(TurnlogError):
     """The platform did not take a message."""
 
-    hint = "It is sent again later."
+    hint = "It will be sent again later."
 
     def __init__(self, message: str = "", *, hint: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -37,15 +38,31 @@ class Rejected(Unsent):
     hint = "The chat is gone, or the bot may not write there."
 
 
+class AccountSettings(Struct, frozen=True, kw_only=True):
+    """The settings that every channel takes; those of a platform add its own."""
+
+    agent: str = "main"
+    dm_scope: DmScope = "per-account-channel-peer"
+    queue: Literal["steer", "followup", "collect", "interrupt"] | None = None
+    answer: Literal["always", "mentioned"] = "mentioned"
+    """Which messages of a group the bot answers. It answers every direct message."""
+    approvers: tuple[str, ...] = ()
+    """Ids of the people who may approve calls, in groups and in direct chats; without any, such calls are denied."""
+
+    def needed(self) -> tuple[str, ...]:
+        """The settings without which the channel does not start."""
+        return ()
+
+
 class Address(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where an answer goes. Stored with it, so that a later process can send it."""
+    """Where a reply goes. Stored with the reply, so that a later process can send it."""
 
     chat: str
     thread: str = ""
     reply_to: str = ""
-    """The message that is answered, where a platform needs it for threads."""
-    ticket: str = ""
-    """What a platform gave to answer by, if anything."""
+    """The message that is answered, where the platform needs it for threads."""
+    reply_token: str = ""
+    """A token that the platform gave with the message for its reply, if any."""
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
@@ -54,22 +71,26 @@ class Arrival(Struct, frozen=True, kw_only=True):
     inbound: Inbound
     address: Address
     sender_name: str = ""
+    mentioned: bool | None = None
+    """Whether the bot was addressed: by its name, by a reply to it, or by a command. None: not known."""
+    replies_to: str = ""
+    """The id of the message that it replies to, where the platform must be asked who wrote that one."""
     language: str = ""
-    """Of the sender, if the platform says so: "zh-hans", "en" …"""
+    """The sender's, if the platform says so: "zh-hans", "en" …"""
 
 
 class Outgoing(Struct, frozen=True, kw_only=True):
-    """One piece of an answer."""
+    """One piece of a reply."""
 
     address: Address
     text: str
     token: str
-    """The same each time this piece is sent: a platform that knows such tokens takes it once."""
+    """The same for each attempt at this piece: a platform that compares tokens takes it once."""
     part: int = 0
 
 
 class Hook(Struct, frozen=True, kw_only=True):
-    """A request of a platform, untouched."""
+    """A request of a platform, as it came."""
 
     headers: Mapping[str, str]
     """Names in lower case."""
@@ -78,7 +99,7 @@ class Hook(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What the platform is told when everything that came is stored."""
+    """The response to the platform, once every message of its request is stored."""
 
     status: int = 200
     body: bytes = b""
@@ -99,53 +120,53 @@ class Channel(Protocol):
     def kind(self) -> str: ...
     @property
     def limit(self) -> int:
-        """Of one message, in its unit."""
+        """The length of one message that the platform takes, in `unit`."""
         ...
 
     @property
     def unit(self) -> Unit: ...
     def receive(self, hook: Hook) -> Reception:
-        """Denied unless the signature fits; UsageError if the body makes no sense."""
+        """Denied unless the signature fits; UsageError if the body cannot be read. Ignores events of other kinds."""
         ...
 
     async def complete(self, arrival: Arrival) -> Arrival:
-        """With the sender's name, where the platform must be asked for it."""
+        """Asks the platform for the sender's name and whether the bot was addressed, if the request does not say."""
         ...
 
     async def listen(self, take: Take) -> None:
-        """For platforms that are asked, or connected to: runs until cancelled. Others return at once."""
+        """For platforms that are polled or connected to: runs until cancelled. Others return at once."""
         ...
 
     async def send(self, outgoing: Outgoing) -> str:
-        """The platform's id of the message; Unsent if it was not taken."""
+        """Returns the platform's id of the message. Unsent: not taken now; Rejected: never. Nothing else is raised."""
         ...
 
     async def show_typing(self, address: Address) -> None:
-        """That an answer is under way, for some seconds. Where the platform has no such thing, nothing."""
+        """Shows for some seconds that a reply is being written. Does nothing where the platform cannot show it."""
         ...
 
     async def close(self) -> None: ...
 
 
 def same(given: str, expected: str) -> bool:
-    """In constant time; nothing is never the same as nothing."""
+    """Compares secrets in constant time. An empty `expected` equals nothing."""
     return bool(expected) and hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
 def check_age(hook: Hook, stamp: str) -> None:
-    """Denied unless a timestamp in seconds is near enough to now."""
+    """Denied unless a timestamp in seconds is within REPLAY_S of now."""
     if not stamp.isascii() or not stamp.isdecimal() or len(stamp) > 12 or abs(hook.now_s - int(stamp)) > REPLAY_S:
-        raise Denied("the request is too old, or not dated", hint="Check the clocks of both sides.")
+        raise Denied("the request is too old, or has no timestamp", hint="Check the clocks of both sides.")
 
 
 def wrong_signature() -> Denied:
-    return Denied("the signature does not fit", hint="Use the secret of this channel's settings.")
+    return Denied("the signature is wrong", hint="Use the secret of this channel's settings.")
 
 
 def parsed(body: bytes) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        found = strict_json.decode(body)
+    except msgspec.DecodeError as error:
         raise UsageError("the body is not JSON", hint="Send an object, in UTF-8.") from error
     if not isinstance(found, dict):
         raise UsageError("the body is not an object", hint="Send an object.")
@@ -153,17 +174,22 @@ def parsed(body: bytes) -> dict[str, Any]:
 
 
 def table(value: Any) -> dict[str, Any]:
-    """What should be an object; an empty one where something else stands, for platforms add and change things."""
+    """The value if it is an object, else an empty one: platforms add and change fields."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
+def tables(value: Any) -> list[dict[str, Any]]:
+    """The items of a list, each as `table` reads it; none if the value is not a list."""
+    return [table(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
+
+
 def text(value: Any) -> str:
-    """An id or a text as a string; "" where there is none."""
+    """An id or a text as a string; "" if it is neither."""
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
 def without_mention(words: str, mark: re.Pattern[str]) -> str:
-    """What is said to a bot often begins with its name; what is said begins after it."""
+    """The text without the bot's name, with which messages to a bot often begin."""
     words = words.strip()
     while found := mark.match(words):
         words = words[found.end() :].lstrip()

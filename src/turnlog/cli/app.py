@@ -1,4 +1,4 @@
-"""The command line: every command hung up in its place, and the outermost edge where errors become exit codes."""
+"""The command line: registers the commands, and turns errors into exit codes."""
 
 import os
 import sys
@@ -11,20 +11,20 @@ import click
 
 from .. import __version__
 from ..errors import TurnlogError
-from .failing import TURN_FAILED, USAGE, exit_code, tell, tell_error
-from .messages import words_here
+from ..texts import words_here
+from .exit_codes import TURN_FAILED, USAGE, exit_code, tell, tell_error
 from .options import VALUED, common
 
 EXTENSIONS = {
-    "turnlog.importing": "import_cli",
-    "turnlog.exporting": "export_cli",
-    "turnlog.doctor": "doctor_cli",
-    "turnlog.expiry": "expire_cli",
-    "turnlog.memory": "memory_cli",
-    "turnlog.server": "serve_cli",
-    "turnlog.channels": "channels_cli",
+    "turnlog.interchange.importing": "importing",
+    "turnlog.interchange.exporting": "exporting",
+    "turnlog.interchange.doctor": "doctor",
+    "turnlog.sessions.expiry": "expire",
+    "turnlog.memory": "memory",
+    "turnlog.server": "serve",
+    "turnlog.channels": "channels",
 }
-"""Library module → the module here that gives it commands, by `register(cli, sessions)`; only where both are there."""
+"""Library module → the module here that registers its commands, by `register(cli, sessions)`, if both are installed."""
 
 
 @click.group(
@@ -34,43 +34,45 @@ EXTENSIONS = {
 @click.version_option(__version__, prog_name="turnlog", message="%(prog)s %(version)s")
 @common
 def cli() -> None:
-    """Conversations with LLM agents that are never lost.
+    """Chat with LLM agents, and store every conversation.
 
     \b
-    turnlog chat                         go on where you left off
-    turnlog chat -p "what did we say?"   one answer, on stdout
-    turnlog sessions list                what there is
-    turnlog explain SESSION              what became of each message
+    turnlog chat                         continue your last conversation
+    turnlog chat -p "what did we say?"   print one answer
+    turnlog sessions list                list your sessions
+    turnlog explain SESSION              say how the model sees each message
     """
 
 
 COMMANDS = {
-    "chat": "chat_cli",
-    "sessions": "sessions_cli",
-    "copy": "sessions_cli",
-    "prompt": "history_cli",
-    "explain": "history_cli",
-    "compact": "history_cli",
-    "undo-compact": "history_cli",
-    "expand": "history_cli",
-    "config": "settings_cli",
-    "completion": "settings_cli",
-    "bench": "bench_cli",
-    "torture": "torture_cli",
+    "chat": "chat",
+    "sessions": "sessions",
+    "copy": "sessions",
+    "prompt": "history",
+    "explain": "history",
+    "compact": "history",
+    "undo-compact": "history",
+    "expand": "history",
+    "fidelity": "history",
+    "files": "files",
+    "config": "settings",
+    "completion": "settings",
+    "bench": "bench",
+    "torture": "torture",
 }
-"""Command → its module. Only what a line names is imported, so that the chat is there at once."""
+"""Command → its module. Only the module of the command is imported, so that the chat starts quickly."""
 
 
-def hang_up(name: str = "") -> click.Group:
-    """The group with the command of this name; with all of them, where others add to it or it is not ours."""
+def register_commands(name: str = "") -> click.Group:
+    """The group with the command of this name; with all commands if it is `sessions` or not in `COMMANDS`."""
     alone = name in COMMANDS and name != "sessions"
     for each in (name,) if alone else COMMANDS:
-        module = import_module(f"turnlog.cli.{COMMANDS[each]}")
+        module = import_module(f"turnlog.cli.commands.{COMMANDS[each]}")
         cli.add_command(getattr(module, each.replace("-", "_")))
     if not alone:
         for library, module in EXTENSIONS.items():
-            if find_spec(library) and find_spec(f"turnlog.cli.{module}"):
-                import_module(f"turnlog.cli.{module}").register(cli, cli.commands["sessions"])
+            if find_spec(library) and find_spec(f"turnlog.cli.commands.{module}"):
+                import_module(f"turnlog.cli.commands.{module}").register(cli, cli.commands["sessions"])
     return cli
 
 
@@ -86,16 +88,19 @@ def command_in(args: Sequence[str]) -> str:
 
 
 def run(args: Sequence[str]) -> int:
-    """Carries out a command line; its exit code."""
+    """Runs a command line, and gives its exit code."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign, a pipe that holds no text
+            stream.reconfigure(errors="replace")  # a terminal may lack a character; a pipe may not be text
     words = words_here()
     as_json = "--json" in args
     try:
-        code = hang_up(command_in(args)).main(list(args), prog_name="turnlog", standalone_mode=False)
+        code = register_commands(command_in(args)).main(list(args), prog_name="turnlog", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
     except click.ClickException as error:
         hint = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
         tell(error.format_message(), "usage", hint, as_json=as_json, words=words)
@@ -104,7 +109,7 @@ def run(args: Sequence[str]) -> int:
         tell_error(error, as_json=as_json, words=words)
         return exit_code(error)
     except BrokenPipeError:
-        # Who reads has seen enough. Python would complain once more while closing stdout.
+        # The reader closed the pipe. Without this, Python would report it again while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (KeyboardInterrupt, click.Abort):

@@ -1,8 +1,8 @@
-"""Text from outside, made harmless for a terminal: the one place that decides what may reach it.
+"""Escapes text from outside for a terminal. This module alone decides which characters reach the terminal.
 
-Models, tools, files, channels and titles may hold escape sequences, carriage returns and bidirectional overrides that
-move the cursor, set the window's title or make a line read as another. Nothing is parsed or guessed here: each such
-character is shown as a visible sign, so a sequence loses its power and nothing is hidden.
+Models, tools, files, channels and titles may contain escape sequences, carriage returns and bidirectional overrides,
+which move the cursor, set the window's title or change how a line reads. Sequences are not parsed: each such character
+is replaced by a visible symbol, so a sequence has no effect and nothing is hidden.
 """
 
 import re
@@ -10,19 +10,19 @@ import unicodedata
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
-    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators that few expect, bidirectional overrides
-    "\ud800-\udfff]"  # lone surrogates, which no terminal can be sent
+    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # unusual line separators, bidirectional overrides
+    "\ud800-\udfff]"  # lone surrogates, which cannot be encoded
 )
 
 
 def escape(text: str) -> str:
-    """Tabs and newlines stay; whatever else could act on a terminal becomes a sign."""
+    """Keeps tabs and newlines; every other character that could act on a terminal becomes a symbol."""
     if text.isprintable():
         return text
-    return _UNSAFE.sub(_sign, text.replace("\r\n", "\n"))
+    return _UNSAFE.sub(_symbol, text.replace("\r\n", "\n"))
 
 
-def _sign(found: re.Match[str]) -> str:
+def _symbol(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code < 0x20:
         return chr(0x2400 + code)
@@ -38,7 +38,7 @@ def inline(text: str, room: int | None = None) -> str:
 
 
 def width(text: str) -> int:
-    """Cells it takes on a screen: two for Chinese, Japanese, Korean and most emoji, none for what combines."""
+    """Cells on a screen: two for Chinese, Japanese, Korean and most emoji, none for combining characters."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 

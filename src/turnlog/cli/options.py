@@ -4,12 +4,13 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import click
 from msgspec import Struct
 
-from .messages import words_here
+from ..texts import words_here
 from .output import warn
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+P = ParamSpec("P")
 Work: TypeAlias = "Callable[[Turnlog], Coroutine[Any, Any, T]]"
+Command: TypeAlias = "Callable[Concatenate[Turnlog, Flags, P], Coroutine[Any, Any, int | None]]"
 
 
 VALUED = ("--home", "--store", "--preset", "--model", "--agent")
@@ -26,10 +29,11 @@ VALUED = ("--home", "--store", "--preset", "--model", "--agent")
 
 class Flags(Struct, frozen=True, kw_only=True):
     home: str | None = None
-    store: str | None = None
+    store_url: str | None = None
     preset: str | None = None
     model: str | None = None
     agent: str | None = None
+    approve: str | None = None
     json: bool = False
 
     @property
@@ -38,7 +42,7 @@ class Flags(Struct, frozen=True, kw_only=True):
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Where it stands last on the line, it counts: the group's own options are read before its command's."""
+    """An option of the command wins over the same option of the group, because it is read later."""
     if value is not None and value is not False:
         root = ctx.find_root()
         root.obj = {**(root.obj or {}), param.name: value}
@@ -48,7 +52,7 @@ def common(command: F) -> F:
     """Adds the options that every command takes."""
     options = (
         click.option("--home", metavar="DIR", help="Where everything is kept [~/.turnlog or $TURNLOG_HOME].", **_KEPT),
-        click.option("--store", metavar="URL", help="sqlite:PATH, jsonl:PATH, memory: …", **_KEPT),
+        click.option("--store", "store_url", metavar="URL", help="sqlite:PATH, jsonl:PATH, memory: …", **_KEPT),
         click.option("--preset", metavar="NAME", help="default, zeroclaw, sessions, zyhive, claw0 …", **_KEPT),
         click.option("--model", metavar="MODEL", help="offline, anthropic:NAME, openai:NAME, local:FILE …", **_KEPT),
         click.option("--agent", metavar="NAME", help="Whose sessions [main].", **_KEPT),
@@ -60,6 +64,12 @@ def common(command: F) -> F:
 
 
 _KEPT: dict[str, Any] = {"callback": _keep, "expose_value": False}
+
+
+def approve_option(command: F) -> F:
+    """For commands that run turns."""
+    kinds = click.Choice(["writes", "all", "none"])
+    return click.option("--approve", type=kinds, help="Which calls wait for your word [writes].", **_KEPT)(command)
 
 
 def flags_now() -> Flags:
@@ -74,38 +84,54 @@ def flags_of(ctx: click.Context) -> Flags:
 def settings_of(flags: Flags) -> dict[str, Any]:
     """Keyword arguments of `turnlog.open`."""
     return {
-        "url": flags.store,
+        "url": flags.store_url,
         "home": flags.home,
         "model_name": flags.model,
         "session_preset": flags.preset,
+        "tools_approval": flags.approve,
     }
 
 
 @asynccontextmanager
-async def opened(flags: Flags, **more: Any) -> "AsyncGenerator[Turnlog]":
+async def opened(flags: Flags, *, create: bool = True, **more: Any) -> "AsyncGenerator[Turnlog]":
     from ..wiring import open as open_turnlog
 
-    _tell_if_new(flags)
-    async with open_turnlog(**settings_of(flags), **more) as turnlog:
+    if create:
+        _tell_if_new(flags)
+    async with open_turnlog(**settings_of(flags), create=create, **more) as turnlog:
         yield turnlog
 
 
 def _tell_if_new(flags: Flags) -> None:
-    """A store given by name that is not there is made; a slip of the pen should not go unnoticed."""
-    if flags.store is None:
+    """A store that `--store` names is created if it is missing; the notice makes a typing error visible."""
+    if flags.store_url is None:
         return
-    scheme, _, rest = flags.store.partition(":")
+    scheme, _, rest = flags.store_url.partition(":")
     path = rest.partition("?")[0]
     if scheme in ("sqlite", "jsonl") and path and not os.path.exists(path) and sys.stderr.isatty():
         warn(words_here()("store_made", path=path))
 
 
-def run(work: "Work[T]", flags: Flags, **more: Any) -> T:
-    """Opens, works, closes: what most commands are."""
+def with_turnlog(*, create: bool = False, **more: Any) -> "Callable[[Command[P]], Callable[P, int | None]]":
+    """Makes a command of an async function that gets the opened Turnlog and the flags first."""
+
+    def wrap(command: "Command[P]") -> Callable[P, int | None]:
+        @wraps(command)
+        def start(*args: P.args, **kwargs: P.kwargs) -> int | None:
+            flags = flags_now()
+            return run(lambda t: command(t, flags, *args, **kwargs), flags, create=create, **more)
+
+        return start
+
+    return wrap
+
+
+def run(work: "Work[T]", flags: Flags, *, create: bool = False, **more: Any) -> T:
+    """Opens Turnlog, does the work, and closes it. Only commands that store something new `create` a store."""
     import asyncio
 
     async def opened_work() -> T:
-        async with opened(flags, **more) as turnlog:
+        async with opened(flags, create=create, **more) as turnlog:
             return await work(turnlog)
 
     return asyncio.run(opened_work())

@@ -1,20 +1,28 @@
-"""Plain output: text made harmless, JSON, and columns that fit the screen."""
+"""Plain output: escaped text, JSON, and tables that fit the screen."""
 
 import json
 import re
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from .escaping import cut, escape, inline, pad, width
 
 _RAW_CONTROLS = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What JSON may hold as it is and a terminal should not see; escaped, it means the same to who reads JSON."""
+"""Characters that JSON allows but a terminal should not get; as escapes they mean the same in JSON."""
 
 
 def write(text: str = "") -> None:
     sys.stdout.write(escape(text) + "\n")
+
+
+def write_reply(text: str) -> None:
+    """Text of a turn as it is. A closed pipe does not end the turn: the reply is in the store."""
+    with suppress(BrokenPipeError, ValueError):
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def warn(text: str) -> None:
@@ -27,18 +35,18 @@ def to_json(value: Any) -> str:
 
 
 def write_json(value: Any) -> None:
-    """One line, at once: who reads events wants them as they happen."""
+    """Writes one line and flushes it, because programs read events as they happen."""
     sys.stdout.write(to_json(value) + "\n")
     sys.stdout.flush()
 
 
 def columns_of_screen() -> int | None:
-    """None where nobody looks: then nothing needs to be cut."""
+    """None if the output is no terminal: then nothing is cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def table(rows: Sequence[Sequence[str]], room: int | None = None) -> list[str]:
-    """Columns aligned by cells; the last one takes what is left of the screen, and is cut there."""
+    """Columns aligned by cells; the last one takes the rest of the screen, and is cut there."""
     clean = [[inline(cell) for cell in row] for row in rows]
     widths = [max(map(width, column)) for column in zip(*clean, strict=True)]
     lines = ["  ".join([*map(pad, row[:-1], widths), row[-1]]).rstrip() for row in clean]

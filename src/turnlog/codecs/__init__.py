@@ -1,1 +1,1 @@
-"""Entry ⇄ line of one file dialect. Pure: bytes in, entries out."""
+"""Converts entries to lines of one file dialect and back. Pure: bytes in, entries out."""

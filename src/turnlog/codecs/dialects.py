@@ -1,4 +1,4 @@
-"""Which dialect a file is written in, told from its first lines; and the codec of each."""
+"""Recognises the dialect of a file from its first lines, and lists the codec of each."""
 
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
@@ -22,54 +22,60 @@ class Codec(Struct, frozen=True):
     encode_append: Encode
 
 
-class Written(Struct, frozen=True):
-    """How a file is written. `style`: whose variant of the dialect it is."""
+class FileDialect(Struct, frozen=True):
+    """How a file is written. `style`: which program's variant of the dialect it is."""
 
     dialect: str
     style: str = ""
 
 
-NATIVE = Written("native")
+NATIVE = FileDialect("native")
 CODECS = MappingProxyType(
     {
         "v3": Codec("v3", v3.decode, v3_writing.encode_append),
         "flat": Codec("flat", flat.decode, flat.encode_append),
     }
 )
-DIALECTS = ("native", *CODECS)
 HEAD_BYTES = 64 * 1024
-"""So much of a file is looked at; with a first line longer than this, its beginning must do."""
+"""The number of bytes that are examined; if the first line is longer, its beginning must be enough."""
 _NATIVE_HEAD = b'{"type":"session","seq":1,'
 _V3_TYPES = ("message", "compaction", "model_change", "thinking_level_change", "custom", "custom_message", "label")
 
 
-def detect(head: bytes) -> Written | None:
-    """From the first line that says so; None if none of them does."""
+def detect(head: bytes) -> FileDialect | None:
+    """Decides by the first line that is typical for a dialect; None if no line is. Native lines count wherever they
+    are.
+
+    No other dialect numbers its lines, so a native file is recognised even if its first line is damaged.
+    """
     if head.startswith(_NATIVE_HEAD):
         return NATIVE
+    found: FileDialect | None = None
     for line in head.split(b"\n"):
         try:
             raw = parse(line)
         except Undecodable:
             continue
-        if isinstance(raw, dict) and (written := _by_line(cast("dict[str, Any]", raw))):
-            return written
-    return None
+        written = _by_line(cast("dict[str, Any]", raw)) if isinstance(raw, dict) else None
+        if written is NATIVE:
+            return NATIVE
+        found = found or written
+    return found
 
 
-def _by_line(raw: dict[str, Any]) -> Written | None:
+def _by_line(raw: dict[str, Any]) -> FileDialect | None:
     match raw:
-        case {"type": str(), "seq": int()}:
+        case {"type": str(), "seq": int()} | {"type": str(), "crc32": str()}:
             return NATIVE
         case {"type": "session", "created": created}:
-            return Written("flat", "claw0-keyed" if isinstance(created, str) else "claw0")
+            return FileDialect("flat", "claw0-keyed" if isinstance(created, str) else "claw0")
         case {"type": "session", "createdAt": int() | float()} | {"type": "session", "agentId": str()}:
-            return Written("v3", "zyhive")
+            return FileDialect("v3", "zyhive")
         case {"type": "session"}:
-            return Written("v3", "pi")
+            return FileDialect("v3", "pi")
         case {"type": str(kind)} if kind in _V3_TYPES:
-            return Written("v3", "zyhive" if isinstance(raw.get("timestamp"), int | float) else "pi")
+            return FileDialect("v3", "zyhive" if isinstance(raw.get("timestamp"), int | float) else "pi")
         case {"type": "user" | "assistant" | "tool_use" | "tool_result" | "turnlog"}:
-            return Written("flat", "claw0-keyed" if isinstance(raw.get("ts"), str) else "claw0")
+            return FileDialect("flat", "claw0-keyed" if isinstance(raw.get("ts"), str) else "claw0")
         case _:
             return None

@@ -1,7 +1,7 @@
-"""The flat dialect of claw0: `user`, `assistant`, `tool_use` and `tool_result` lines, no ids, perhaps a header.
+"""The flat dialect of claw0: `user`, `assistant`, `tool_use` and `tool_result` lines, no ids, sometimes a header.
 
-Each line is one entry, a `tool_use` line an assistant message of one call; putting them together is history's work.
-What claw0 has no line for is a line of type `turnlog`, which both of its readers pass over.
+Each line is one entry; a `tool_use` line is an assistant message with one call. History puts them together. Entries
+without a line of claw0 become lines of type `turnlog`, which both of its readers skip.
 """
 
 from collections.abc import Sequence
@@ -13,37 +13,23 @@ from msgspec.structs import replace
 from ..core.entries import Assistant, Block, Entry, Opened, Received, ToolResult, User, user_content
 from ..core.keys import format as format_key, parse as parse_key
 from ..errors import UsageError
-from .lines import (
-    OURS,
-    Raw,
-    Reading,
-    completed,
-    content_of,
-    foreign,
-    framed,
-    meaning_of,
-    parse,
-    raw_at,
-    received,
-    timestamp,
-    unix_ms,
-    unsaid,
-)
+from . import lines
+from .lines import OURS, Raw, Reading, content_of
 
 
 def decode(line: bytes, seq: int, reading: Reading) -> Entry:
-    raw = parse(line)
-    return understand(cast("Raw", raw), seq, reading) if isinstance(raw, dict) else foreign(raw, seq)
+    raw = lines.parse(line)
+    return understand(cast("Raw", raw), seq, reading) if isinstance(raw, dict) else lines.foreign(raw, seq)
 
 
 def understand(raw: Raw, seq: int, reading: Reading) -> Entry:
-    ts = timestamp(raw.get("ts")) or timestamp(raw.get("created"))
+    ts = lines.timestamp(raw.get("ts")) or lines.timestamp(raw.get("created"))
     entry = _header(raw, ts, reading) if raw.get("type") == "session" and seq == 1 else _plain(raw, seq, ts)
     if entry is None:
-        return foreign(raw, seq, ts)
+        return lines.foreign(raw, seq, ts)
     ours = raw.get(OURS)
     fields = cast("Raw", ours) if isinstance(ours, dict) else {}
-    return completed(entry, {name: value for name, value in fields.items() if name != "until"})
+    return lines.completed(entry, {name: value for name, value in fields.items() if name != "until"})
 
 
 def _header(raw: Raw, ts: str, reading: Reading) -> Opened:
@@ -62,13 +48,8 @@ def _plain(raw: Raw, seq: int, ts: str) -> Entry | None:
         case {"type": "assistant"}:
             return Assistant(seq=seq, ts=ts, content=content_of(raw.get("content")))
         case {"type": "tool_use"}:
-            call: Block = {
-                "type": "tool_use",
-                "id": raw.get("tool_use_id"),
-                "name": raw.get("name"),
-                "input": raw.get("input", {}),
-            }
-            return Assistant(seq=seq, ts=ts, content=[call])
+            call: Block = {"id": raw.get("tool_use_id"), "name": raw.get("name"), "input": raw.get("input", {})}
+            return Assistant(seq=seq, ts=ts, content=[{"type": "tool_use", **call}])
         case {"type": "tool_result"}:
             output = raw["content"] if "content" in raw else raw.get("output")
             return ToolResult(seq=seq, ts=ts, tool_use_id=str(raw.get("tool_use_id")), content=content_of(output))
@@ -86,20 +67,20 @@ def _own(kind: str, fields: Raw, seq: int, ts: str) -> Entry | None:
 
 
 def encode_append(entries: Sequence[Entry], reading: Reading) -> tuple[bytes, str | None]:
-    """The bytes of one append; lines have no ids, so nothing is there for the next one to follow."""
+    """The bytes of one append; lines have no ids, so the next append has none to follow."""
     written: dict[int, Raw] = {}
     for entry in entries:
         raw = _line(entry, reading, written)
-        missing = unsaid(entry, understand(raw, entry.seq, reading))
+        missing = lines.unsaid(entry, understand(raw, entry.seq, reading))
         if missing:
             raw[OURS] = missing
         written[entry.seq] = raw
-    return framed(list(written.values()), reading.opened.id, entries[-1].seq), None
+    return lines.framed(list(written.values()), reading.opened.id, entries[-1].seq), None
 
 
 def _line(entry: Entry, reading: Reading, written: dict[int, Raw]) -> Raw:
     keyed = reading.style == "claw0-keyed"
-    ts: Any = entry.ts if keyed else unix_ms(entry.ts) / 1000
+    ts: Any = entry.ts if keyed else lines.unix_ms(entry.ts) / 1000
     match entry:
         case Opened():
             key = format_key(parse_key(entry.key), "triple") if keyed else entry.key
@@ -113,15 +94,15 @@ def _line(entry: Entry, reading: Reading, written: dict[int, Raw]) -> Raw:
             content = {"output" if keyed else "content": entry.content}
             return {"type": "tool_result", "tool_use_id": entry.tool_use_id, **content, "ts": ts}
         case _:
-            fields = {name: value for name, value in meaning_of(entry).items() if name != "ts"}
+            fields = {name: value for name, value in lines.meaning_of(entry).items() if name != "ts"}
             return {"type": OURS, "entry": {"type": entry.__struct_config__.tag, **fields}, "ts": ts}
 
 
 def _received(entry: User, reading: Reading, written: dict[int, Raw]) -> dict[int, Received]:
-    """What the words of this entry were left to; claw0 must find them in its own line."""
+    """The `received` entries that hold the content of this entry; claw0 must find it in the line itself."""
     found: dict[int, Received] = {}
     for seq in entry.from_ if entry.content is None else ():
-        raw = written.get(seq) or raw_at(seq, reading)
-        if raw and (one := received(raw.get("entry"))):
+        raw = written.get(seq) or lines.raw_at(seq, reading)
+        if raw and (one := lines.received(raw.get("entry"))):
             found[seq] = one
     return found

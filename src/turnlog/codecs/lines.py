@@ -1,6 +1,6 @@
-"""What the codecs of foreign dialects share: JSON lines, times in any notation, and what a line leaves to those before.
+"""What the codecs of foreign dialects share: JSON lines, times in any notation, and references to earlier lines.
 
-Pure. Where the lines are is the business of a store, which lends its eyes through `Known`.
+Pure. A store finds the lines and passes a `FileContext` to read them.
 """
 
 import json
@@ -16,11 +16,11 @@ from ..errors import UsageError
 from .native import Undecodable, depth
 
 OURS = "turnlog"
-"""The field, or the type, under which a foreign line carries what its dialect has no word for."""
+"""The field or line type that holds what a foreign dialect cannot express."""
 MILLISECONDS_FROM = 100_000_000_000
 """A number of this size is Unix milliseconds (1973 and later); a smaller one is seconds."""
 CALLS_KEPT = 1_000
-"""Names of tools remembered for their results; a result comes right after its call."""
+"""The number of tool names remembered for their results; a result comes right after its call."""
 
 Raw = dict[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,14 +28,17 @@ _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 
 
-class Known:
-    """What is known of a whole file, shared by everybody who reads it.
+class FileContext:
+    """The facts of a whole file that all its readers share.
 
-    `line_at(seq)` gives one line; `fill()` reads all ids there are, once, when one is asked for that is not known.
+    `line_at(seq)` returns one line; `fill()` reads all ids once, when an unknown id is asked for.
     """
 
     def __init__(
-        self, *, line_at: Callable[[int], bytes | None] | None = None, fill: Callable[["Known"], None] | None = None
+        self,
+        *,
+        line_at: Callable[[int], bytes | None] | None = None,
+        fill: Callable[["FileContext"], None] | None = None,
     ) -> None:
         self.ids: dict[str, int] = {}
         self.calls: dict[str, str] = {}
@@ -64,11 +67,11 @@ def _no_line(seq: int) -> bytes | None:
 
 
 class Reading:
-    """One pass over the lines of a file, or its end, where writing goes on."""
+    """One pass over the lines of a file, or the state at its end for writing."""
 
-    def __init__(self, opened: Opened, known: Known, style: str, last_id: str | None = None) -> None:
+    def __init__(self, opened: Opened, known: FileContext, style: str, last_id: str | None = None) -> None:
         self.opened = opened
-        """Stands in for a header the file does not have."""
+        """Replaces the header if the file has none."""
         self.known = known
         self.style = style
         self.last_id = last_id
@@ -86,7 +89,7 @@ def parse(line: bytes) -> Any:
 
 
 def _parse_slowly(line: bytes, first: Exception) -> Any:
-    """Lone surrogates and NaN, which the fast decoder refuses."""
+    """Parses lone surrogates and NaN, which the fast decoder refuses."""
     if line.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in line[:4]:
         raise Undecodable("this is UTF-16 or UTF-32, not UTF-8") from first
     try:
@@ -98,7 +101,7 @@ def _parse_slowly(line: bytes, first: Exception) -> Any:
 
 
 def raw_at(seq: int, reading: "Reading") -> Raw | None:
-    """A line that is in the file already, if it is readable and an object."""
+    """A line of the file, if it is readable and an object."""
     line = reading.known.line_at(seq)
     try:
         raw = parse(line) if line is not None else None
@@ -114,7 +117,7 @@ def dump(raw: Mapping[str, Any]) -> bytes:
     except UnicodeEncodeError:
         line = json.dumps(raw, separators=(",", ":")).encode()
     except TypeError as error:
-        raise UsageError(f"the entry holds something JSON cannot: {error}", hint="Use plain JSON values.") from error
+        raise UsageError(f"the entry has a value that is not JSON: {error}", hint="Use plain JSON values.") from error
     if len(line) > ENTRY_MAX_BYTES:
         raise UsageError(
             f"the entry has {len(line):,} bytes; the limit is {ENTRY_MAX_BYTES:,}", hint="Store it as a file."
@@ -127,7 +130,7 @@ def _too_deep() -> UsageError:
 
 
 def timestamp(value: Any) -> str:
-    """RFC 3339 UTC with milliseconds from ISO, seconds or milliseconds; empty where it is no time at all."""
+    """RFC 3339 UTC with milliseconds from ISO, seconds or milliseconds; empty if it is not a time."""
     try:
         match value:
             case bool():
@@ -157,7 +160,7 @@ def unix_ms(ts: str) -> int:
 
 
 def content_of(value: Any) -> Content:
-    """Whatever stands where content should, as content; no word of it is dropped."""
+    """Any value in the place of content, as content; no text of it is dropped."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -172,7 +175,7 @@ def _block(item: Any) -> dict[str, Any]:
 
 
 def fields_of(entry: Entry) -> Raw:
-    """As plain values, without what every line has a place of its own for."""
+    """The fields as plain values, without those that every line has its own place for."""
     try:
         fields: Raw = msgspec.to_builtins(entry)
     except RecursionError:
@@ -183,7 +186,7 @@ def fields_of(entry: Entry) -> Raw:
 
 
 def meaning_of(entry: Entry) -> Raw:
-    """The fields of an entry that is to be written; deeper ones than native lines take are refused here too."""
+    """The fields of an entry to be written; refuses deeper nesting than native lines allow."""
     fields = fields_of(entry)
     if depth(fields) > NESTING_MAX:
         raise _too_deep()
@@ -191,13 +194,24 @@ def meaning_of(entry: Entry) -> Raw:
 
 
 def unsaid(entry: Entry, understood: Entry) -> Raw:
-    """What a reader of the plain foreign line would miss or misunderstand."""
+    """The fields that a reader of the plain foreign line would miss or misunderstand."""
     meant, read = meaning_of(entry), fields_of(understood)
-    return {name: meant.get(name) for name in {**read, **meant} if meant.get(name) != read.get(name)}
+    return {name: meant.get(name) for name in {**read, **meant} if not _is_same(meant.get(name), read.get(name))}
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Equal, and with the same order of keys: a prompt must have the same bytes after a restart."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        left, right = cast("Raw", one), cast("Raw", other)
+        return [*left] == [*right] and all(_is_same(left[name], right[name]) for name in left)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        ones, others = cast("list[Any]", one), cast("list[Any]", other)
+        return len(ones) == len(others) and all(map(_is_same, ones, others))
+    return one == other
 
 
 def completed(understood: Entry, ours: Mapping[str, Any]) -> Entry:
-    """The entry with what `unsaid` added; as it was understood if that makes no sense any more."""
+    """The entry completed by the fields of `unsaid`; unchanged if they no longer fit."""
     if not ours:
         return understood
     fields = {**fields_of(understood), **ours, "type": understood.__struct_config__.tag, "seq": understood.seq}
@@ -219,9 +233,9 @@ def foreign(raw: Any, seq: int, ts: str = "", after: int | None = None) -> Forei
 
 
 def framed(lines: list[Raw], session_id: str, last_seq: int) -> bytes:
-    """The bytes of one append: all lines but the last say how far it goes, and of which session they are.
+    """The bytes of one append: all lines but the last say where it ends and to which session they belong.
 
-    Another tool may copy lines into a file of its own; there the mark must not mean anything.
+    Another program may copy lines into another file; there the mark must have no effect.
     """
     for raw in lines[:-1]:
         raw[OURS] = {**raw.pop(OURS, {}), "until": f"{session_id}:{last_seq}"}

@@ -1,11 +1,11 @@
 """The v3 dialect: the session files of pi and of OpenClaw's file era, and ZyHive's simpler variant without ids.
 
-A line is one entry. Lines form a tree: each names its parent, and the last line of a file is where it goes on. What
-follows an older line than the one before it gets `after`. A parent that is not there any more, or a line without an
-id, counts as following the line before it, so that damage never hides what is still readable.
+A line is one entry. Lines form a tree: each names its parent, and a session continues from the last line of the file.
+An entry that follows an older line than its predecessor gets `after`. If the parent is missing, or a line has no id, it
+follows the line before it, so that damage never hides readable lines.
 
-References between entries are written as ids, because other tools copy lines into new files; where a line has no id,
-as its seq. What v3 has no type for is a `custom` line, which its readers skip.
+References between entries are written as ids, because other programs copy lines into new files; if a line has no id, as
+its seq. Entries without a v3 type become `custom` lines, which its readers skip.
 """
 
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ from .lines import OURS, Raw, Reading, completed, content_of, foreign, parse, ti
 from .v3_messages import bash_text, read_assistant, read_blocks, read_result
 
 CWD_MAX_CHARS = 300
-"""Of a path that becomes part of a key; a key has at most 1,024."""
+"""The length of a path that becomes part of a key; a key has at most 1,024 characters."""
 BRANCH_NOTE = "Summary of a branch of this conversation that was left:"
 REFERENCES = ("target", "to", "first_kept", "after")
 REFERENCE_LISTS = ("from", "covers", "targets")
 
 
 class _Unresolved(Exception):
-    """A reference to a line that is not there."""
+    """The referenced line does not exist."""
 
 
 def decode(line: bytes, seq: int, reading: Reading) -> Entry:
@@ -42,9 +42,7 @@ def understand(raw: Raw, seq: int, reading: Reading) -> Entry:
     if raw.get("type") == "session":
         ts = timestamp(raw.get("timestamp")) or timestamp(raw.get("createdAt"))
         return _header(raw, ts, reading) if seq == 1 else foreign(raw, seq, ts)
-    ts = _time(raw)
-    after = _after(raw, seq, reading)
-    entry = _read(raw, seq, ts, after, reading)
+    entry = _read(raw, {"seq": seq, "ts": _time(raw), "after": _after(raw, seq, reading)}, reading)
     note(raw, seq, reading)
     return entry
 
@@ -82,7 +80,7 @@ def _header(raw: Raw, ts: str, reading: Reading) -> Entry:
 
 
 def _at_cwd(opened: Opened, cwd: Any) -> Opened:
-    """The place of a conversation with pi is the directory it runs in; that of its file is only nearly its name."""
+    """The place of a conversation with pi is the directory it runs in; the name of its file is only similar."""
     if opened.channel != "pi" or not isinstance(cwd, str) or not cwd or len(cwd) > CWD_MAX_CHARS:
         return opened
     return replace(opened, key=format_key(SessionKey(agent=opened.agent, channel="pi", kind="direct", peer=cwd)))
@@ -95,57 +93,56 @@ def _ours(raw: Raw) -> Raw:
     return {name: value for name, value in cast("Raw", ours).items() if name != "until"}
 
 
-def _read(raw: Raw, seq: int, ts: str, after: int | None, reading: Reading) -> Entry:
+def _read(raw: Raw, at: Raw, reading: Reading) -> Entry:
+    """`at`: the fields that every entry has: seq, ts and after."""
     try:
-        plain = _plain(raw, seq, ts, after, reading)
+        plain = _plain(raw, at, reading)
         ours = _from_references(_ours(raw), reading)
     except _Unresolved:
-        return foreign(raw, seq, ts, after)
-    return foreign(raw, seq, ts, after) if plain is None else completed(plain, ours)
+        plain, ours = None, {}
+    return foreign(raw, **at) if plain is None else completed(plain, ours)
 
 
-def _plain(raw: Raw, seq: int, ts: str, after: int | None, reading: Reading) -> Entry | None:
-    """What another reader of this dialect would understand; None if that is nothing we have an entry for."""
+def _plain(raw: Raw, at: Raw, reading: Reading) -> Entry | None:
+    """The entry as another reader of this dialect understands it; None if Turnlog has no such entry."""
     match raw:
         case {"type": "message", "message": {"role": str(role), **message}}:
-            return _message(role, message, seq, ts, after, reading)
+            return _message(role, message, at, reading)
         case {"type": "custom_message"}:
-            return User(seq=seq, ts=ts, after=after, content=read_blocks(content_of(raw.get("content"))))
+            return User(**at, content=read_blocks(content_of(raw.get("content"))))
         case {"type": "branch_summary", "summary": str(summary)} if summary:
-            return User(seq=seq, ts=ts, after=after, content=f"{BRANCH_NOTE}\n\n{summary}")
+            return User(**at, content=f"{BRANCH_NOTE}\n\n{summary}")
         case {"type": "compaction", "summary": str(summary)} if summary.strip():
-            return _compaction(raw, summary, seq, ts, after, reading)
+            return _compaction(raw, summary, at, reading)
         case {"type": "session_info", "name": str(name)} if name.strip():
-            return Title(seq=seq, ts=ts, after=after, title=name)
+            return Title(**at, title=name)
         case {"type": "custom", "customType": "turnlog", "data": {"type": str(kind), **fields}}:
-            return _own(kind, fields, seq, ts, after, reading)
+            return _own(kind, fields, at, reading)
         case _:
             return None
 
 
-def _message(role: str, message: Raw, seq: int, ts: str, after: int | None, reading: Reading) -> Entry | None:
+def _message(role: str, message: Raw, at: Raw, reading: Reading) -> Entry | None:
     match role:
         case "user" | "custom" | "hookMessage":
             content = read_blocks(content_of(message.get("content")))
-            return read_result(content, seq, ts, after) or User(seq=seq, ts=ts, after=after, content=content)
+            return read_result(content, at) or User(**at, content=content)
         case "assistant":
-            entry = read_assistant(message, seq, ts, after)
+            entry = read_assistant(message, at)
             _note_calls(entry.content, reading)
             return entry
         case "toolResult":
             content = read_blocks(content_of(message.get("content")))
-            return ToolResult(
-                seq=seq, ts=ts, after=after, tool_use_id=str(message.get("toolCallId")), content=_single_text(content),
-                is_error=message.get("isError") is True,
-            )  # fmt: skip
+            call_id, failed = str(message.get("toolCallId")), message.get("isError") is True
+            return ToolResult(**at, tool_use_id=call_id, content=_single_text(content), is_error=failed)
         case "bashExecution" if not message.get("excludeFromContext"):
-            return User(seq=seq, ts=ts, after=after, content=bash_text(message))
+            return User(**at, content=bash_text(message))
         case _:
             return None
 
 
 def _single_text(content: Content) -> Content:
-    """One plain text block is how v3 writes a text."""
+    """Unwraps a single plain text block, which is how v3 writes a text."""
     match content:
         case [{"type": "text", "text": str(text)} as block] if len(block) == 2:
             return text
@@ -159,12 +156,10 @@ def _note_calls(content: Content, reading: Reading) -> None:
             reading.known.note_call(block.get("id"), block.get("name"))
 
 
-def _compaction(raw: Raw, summary: str, seq: int, ts: str, after: int | None, reading: Reading) -> Entry:
-    first_kept = _first_kept(raw, seq, reading)
+def _compaction(raw: Raw, summary: str, at: Raw, reading: Reading) -> Entry:
+    first_kept = _first_kept(raw, at["seq"], reading)
     return Compaction(
-        seq=seq,
-        ts=ts,
-        after=after,
+        **at,
         summary=summary,
         first_kept=first_kept,
         covers=(min(2, first_kept - 1), first_kept - 1),
@@ -174,7 +169,7 @@ def _compaction(raw: Raw, summary: str, seq: int, ts: str, after: int | None, re
 
 
 def _first_kept(raw: Raw, seq: int, reading: Reading) -> int:
-    """Where it is not found, nothing before the compaction is kept: so all of v3's readers have it."""
+    """If it is not found, nothing before the compaction is kept, as in all readers of v3."""
     name, index = raw.get("firstKeptEntryId"), raw.get("firstKeptEntryIndex")
     found = reading.known.seq_of(name) if isinstance(name, str) else None
     if found is None and isinstance(index, int) and not isinstance(index, bool):
@@ -186,11 +181,11 @@ def _count(value: Any) -> int:
     return int(value) if isinstance(value, int | float) and 0 <= value < 1 << 53 else 0
 
 
-def _own(kind: str, fields: Raw, seq: int, ts: str, after: int | None, reading: Reading) -> Entry | None:
+def _own(kind: str, fields: Raw, at: Raw, reading: Reading) -> Entry | None:
     resolved = _from_references(fields, reading)
-    jump = None if kind == "rewind" else after  # the jump of a rewind is the rewind itself
+    jump = None if kind == "rewind" else at["after"]  # the rewind itself is the jump
     try:
-        return msgspec.convert({**resolved, "type": kind, "seq": seq, "ts": ts, "after": jump}, Entry)
+        return msgspec.convert({**resolved, **at, "type": kind, "after": jump}, Entry)
     except (msgspec.ValidationError, RecursionError):
         return None
 

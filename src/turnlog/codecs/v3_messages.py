@@ -1,5 +1,6 @@
-"""The messages inside v3 lines: pi's own blocks, or, in ZyHive's files, those of Anthropic's API as they are."""
+"""The messages inside v3 lines: pi's own blocks or, in ZyHive's files, unchanged blocks of Anthropic's API."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from ..core.entries import Assistant, Block, Content, ToolResult, User
@@ -18,8 +19,12 @@ _MAKERS = (
     ("gpt", "openai", "openai-responses"),
     ("gemini", "google", "google-generative-ai"),
 )
-"""How pi calls the makers of models; it looks a model up by these when a session is resumed."""
+"""pi's names of model providers; pi finds a model by them when it resumes a session."""
 _NO_OUTPUT = "(no output)"
+_CALL = {"type": "type", "id": "id", "name": "name", "arguments": "input"}
+_THINKING = {"type": "type", "thinking": "thinking", "thinkingSignature": "signature"}
+_CALL_BACK = {ours: theirs for theirs, ours in _CALL.items()}
+_THINKING_BACK = {ours: theirs for theirs, ours in _THINKING.items()}
 
 
 def read_blocks(content: Content) -> Content:
@@ -29,16 +34,11 @@ def read_blocks(content: Content) -> Content:
 def _read_block(block: Block) -> Block:
     match block:
         case {"type": "toolCall"}:
-            return {
-                "type": "tool_use",
-                "id": block.get("id"),
-                "name": block.get("name"),
-                "input": block.get("arguments", {}),
-            }
+            return _renamed({**block, **_absent(block)}, _CALL, "tool_use")
         case {"type": "thinking", "redacted": True, "thinkingSignature": str(hidden)}:
             return {"type": "redacted_thinking", "data": hidden}
-        case {"type": "thinking", "thinkingSignature": signature}:
-            return {"type": "thinking", "thinking": block.get("thinking", ""), "signature": signature}
+        case {"type": "thinking", "thinkingSignature": _}:
+            return _renamed({**block, "thinking": block.get("thinking", "")}, _THINKING, "thinking")
         case {"type": "image", "data": str(data), "mimeType": str(kind)}:
             return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
         case {"type": "text", "textSignature": _}:
@@ -47,12 +47,20 @@ def _read_block(block: Block) -> Block:
             return block
 
 
-def read_assistant(message: Raw, seq: int, ts: str, after: int | None) -> Assistant:
+def _renamed(block: Block, names: Mapping[str, str], kind: str) -> Block:
+    """The block with renamed fields, in their order; fields without a new name are dropped."""
+    return {names[field]: value for field, value in block.items() if field in names} | {"type": kind}
+
+
+def _absent(block: Block) -> Block:
+    needed: Block = {"id": None, "name": None, "arguments": {}}
+    return {field: value for field, value in needed.items() if field not in block}
+
+
+def read_assistant(message: Raw, at: Raw) -> Assistant:
     model, reason = message.get("model"), message.get("stopReason")
     return Assistant(
-        seq=seq,
-        ts=ts,
-        after=after,
+        **at,
         content=read_blocks(content_of(message.get("content"))),
         model=model if isinstance(model, str) and model else None,
         usage=_read_usage(message.get("usage")),
@@ -68,24 +76,18 @@ def _read_usage(usage: Any) -> dict[str, Any] | None:
     return {name: count for name, count in counts.items() if count} or None
 
 
-def read_result(content: Content, seq: int, ts: str, after: int | None) -> ToolResult | None:
-    """ZyHive writes the result of a call as a user message of one block."""
+def read_result(content: Content, at: Raw) -> ToolResult | None:
+    """Reads the result of a call, which ZyHive writes as a user message with one block."""
     match content:
         case [{"type": "tool_result", "tool_use_id": str(call_id)} as block]:
-            return ToolResult(
-                seq=seq,
-                ts=ts,
-                after=after,
-                tool_use_id=call_id,
-                content=content_of(block.get("content")),
-                is_error=block.get("is_error") is True,
-            )
+            inner, failed = content_of(block.get("content")), block.get("is_error") is True
+            return ToolResult(**at, tool_use_id=call_id, content=inner, is_error=failed)
         case _:
             return None
 
 
 def bash_text(message: Raw) -> str:
-    """A command that the user ran by hand, as words of the user."""
+    """A command that the user ran by hand, as a user's text."""
     output = message.get("output")
     shown = f"```\n{output}\n```" if output else _NO_OUTPUT
     code = message.get("exitCode")
@@ -132,11 +134,8 @@ def _answer(entry: Assistant) -> Raw:
     usage: Raw = {theirs: count if isinstance(count, int) else 0 for theirs, count in counts.items()}
     usage["totalTokens"] = sum(usage.values())
     usage["cost"] = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": 0}
-    return {"api": api, "provider": provider, "model": name, "usage": usage, "stopReason": _reason(entry)}
-
-
-def _reason(entry: Assistant) -> str:
-    return _REASONS.get(entry.stop or "", "stop")
+    reason = _REASONS.get(entry.stop or "", "stop")
+    return {"api": api, "provider": provider, "model": name, "usage": usage, "stopReason": reason}
 
 
 def _as_list(content: Content) -> Content:
@@ -150,14 +149,9 @@ def _write_blocks(content: Content) -> Content:
 def _write_block(block: Block) -> Block:
     match block:
         case {"type": "tool_use"}:
-            return {
-                "type": "toolCall",
-                "id": block.get("id"),
-                "name": block.get("name"),
-                "arguments": block.get("input", {}),
-            }
-        case {"type": "thinking", "signature": signature}:
-            return {"type": "thinking", "thinking": block.get("thinking", ""), "thinkingSignature": signature}
+            return _renamed(block, _CALL_BACK, "toolCall")
+        case {"type": "thinking", "signature": _}:
+            return _renamed(block, _THINKING_BACK, "thinking")
         case {"type": "redacted_thinking", "data": hidden}:
             return {"type": "thinking", "thinking": "", "thinkingSignature": hidden, "redacted": True}
         case {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}:

@@ -1,7 +1,7 @@
-"""Entries as v3 lines: each a child of the last one, with an id of its own, readable by the tools of that dialect.
+"""Writes entries as v3 lines: each a child of the last one, with its own id, readable by programs of that dialect.
 
-Every line is read back before it is written; what a reader would miss is put beside it in the field `turnlog`, which
-those tools ignore. So nothing is lost, whatever an entry holds.
+Every line is read back before it is written; the fields that a reader would miss are added in the field `turnlog`,
+which those programs ignore. So nothing is lost, whatever an entry holds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,12 @@ from .v3_messages import write_message
 
 VERSION = 3
 _ID_STEP = 0x9E3779B1
-"""An odd number: added again and again, it meets every id of eight hex digits before it meets one twice."""
+"""An odd number: repeatedly added, it reaches every id of eight hex digits before it repeats one."""
 _IDS = 1 << 32
 
 
 def encode_append(entries: Sequence[Entry], reading: Reading) -> tuple[bytes, str | None]:
-    """The bytes of one append, and the id that the next one follows. `reading` stands at the end of the file."""
+    """The bytes of one append, and the id that the next one follows. `reading` is at the end of the file."""
     reading.known.complete()
     end = _End(reading)
     for entry in entries:
@@ -40,7 +40,7 @@ def encode_append(entries: Sequence[Entry], reading: Reading) -> tuple[bytes, st
 
 
 class _End:
-    """The end of a file, and the lines that are about to follow it."""
+    """The end of a file, and the lines to be appended."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = Reading(reading.opened, reading.known, reading.style, reading.last_id)
@@ -55,7 +55,7 @@ class _End:
         if self.reading.style == "zyhive":
             raw |= {"agentId": entry.agent, "createdAt": unix_ms(entry.ts)}
         else:
-            # Where pi runs is the peer of its keys.
+            # The directory in which pi runs is the peer of its keys.
             cwd = decode_part(entry.key.rpartition(":")[2]) if entry.channel == "pi" else ""
             raw |= {"timestamp": entry.ts, "cwd": cwd}
         ours = meaning_of(entry)
@@ -76,7 +76,7 @@ class _End:
         }
         understood = understand(raw, entry.seq, reading)
         if type(understood) is not type(entry):
-            # Nothing a reader of this dialect would take for what it is, such as a title without a word.
+            # Readers of this dialect would ignore it, such as a title without text.
             raw = {name: raw[name] for name in ("type", "id", "parentId", "timestamp")} | self._own(entry)
             reading.last_id = previous
             understood = understand(raw, entry.seq, reading)
@@ -85,7 +85,7 @@ class _End:
         return raw
 
     def _parent(self, entry: Entry) -> str | None:
-        """That of a rewind is where it goes back to, so that other readers of the tree go back as well."""
+        """The parent of a rewind is the entry it goes back to, so that other readers of the tree go back as well."""
         back = entry.to if isinstance(entry, Rewind) else entry.after
         return self.reading.last_id if back is None else self._id_at(back)
 
@@ -130,7 +130,9 @@ class _End:
         return {"type": "custom", "customType": OURS, "data": data}
 
     def _received(self, entry: User) -> dict[int, Received]:
-        """What the words of this entry were left to; other tools must find them in its own line."""
+        """The `received` entries that hold the content of this entry; other programs must find it in the
+        line itself.
+        """
         wanted = entry.from_ if entry.content is None else ()
         found = {seq: received((self._raw_at(seq) or {}).get("data")) for seq in wanted}
         return {seq: one for seq, one in found.items() if one}

@@ -1,4 +1,4 @@
-"""Which entries may be added to a log. Every store asks here, inside its own lock or transaction."""
+"""Decides which entries may be appended to a log. Every store asks here, inside its own lock or transaction."""
 
 from collections.abc import Sequence
 
@@ -8,25 +8,30 @@ from ..errors import Conflict, NotFound, UsageError
 from .entries import (
     FORMAT_VERSION,
     NEEDS_LEASE,
+    ApprovalAnswer,
     Compaction,
     Entry,
     Opened,
     Pin,
-    Rewind,
-    Shortened,
     Undo,
-    Unpin,
+    User,
+    kind_of,
+    named_by,
 )
 from .session import Session, active, describe, live_path, on_path
+from .wellformed import accepted
 
-MARKS_MAX = 10_000
-"""Pins, rewinds and undos since the newest compactions: each is written by hand, so this is out of reach."""
+PINS_MAX = 10_000
+"""The most pins of a session: each is in its row and in every prompt, so no real session comes near."""
 
 
-def admit(row: Session | None, bodies: Sequence[Entry], *, leased: bool) -> None:
-    """Raises unless these entries may follow. Every store calls it inside its own lock or transaction."""
+def admit(row: Session | None, bodies: Sequence[Entry], *, leased: bool) -> list[Entry]:
+    """Returns the entries to store; raises if they may not follow. Every store calls it inside its own lock or
+    transaction.
+    """
     if not bodies:
         raise UsageError("nothing to append")
+    bodies = [accepted(body) for body in bodies]
     if row is None:
         _admit_first(bodies)
     else:
@@ -37,12 +42,9 @@ def admit(row: Session | None, bodies: Sequence[Entry], *, leased: bool) -> None
                 f"a {kind_of(body)} entry needs a lease",
                 hint="Use `async with store.lease(session_id) as lease` and pass lease=lease.",
             )
-    if any(type(body) in _CHECKED or body.after is not None for body in bodies):
+    if any(type(body) in _CHECKED or body.after is not None or named_by(body) for body in bodies):
         _admit_marks(row, bodies)
-
-
-def kind_of(entry: Entry) -> str:
-    return str(entry.__struct_config__.tag)
+    return bodies
 
 
 def _admit_first(bodies: Sequence[Entry]) -> None:
@@ -61,40 +63,50 @@ def _admit_next(row: Session, first: Entry) -> None:
         raise Conflict(f"session {row.id} exists already", hint="Open it, or choose another id.")
 
 
-_CHECKED = (Compaction, Undo, Rewind, Pin, Unpin, Shortened, Opened)
+_CHECKED = frozenset((Compaction, Undo, Opened, ApprovalAnswer))
+"""Types with a rule of their own, in addition to the entries that they name."""
 
 
 def _admit_marks(row: Session | None, bodies: Sequence[Entry]) -> None:
-    """Each against the row that the ones before it in the same append lead to."""
+    """Checks each entry against the row that results from the entries before it in the same append."""
     first = row.last_seq + 1 if row else 1
     pending: list[Entry] = []
     for seq, body in enumerate(bodies, first):
         if body.after is not None:
             _admit_target("after", body.after, seq)
+        for target in named_by(body):
+            _admit_target("from" if isinstance(body, User) else kind_of(body), target, seq)
         match body:
             case Opened() if seq > 1:
-                raise UsageError("a session entry can only be the first")
+                raise UsageError("a session entry can only be the first entry")
             case Compaction() | Undo():
                 row, pending = describe(row, pending) if pending else row, []
                 _admit_fold(row, body, seq)
-            case Rewind(to=target) | Pin(target=target) | Unpin(target=target):
-                _admit_target(kind_of(body), target, seq)
-            case Shortened(targets=targets):
-                for target in targets:
-                    _admit_target("shortened", target, seq)
+            case ApprovalAnswer() if not body.ts:
+                row, pending = describe(row, pending) if pending else row, []
+                _admit_answer(row, body)
             case _:
                 pass
         pending.append(replace(body, seq=seq))
-    if row and len(row.marks) + len(pending) > MARKS_MAX:
-        raise UsageError(f"more than {MARKS_MAX:,} pins and rewinds in one session", hint="Compact it, or fork it.")
+    if row and len(row.pins) + sum(isinstance(body, Pin) for body in bodies) > PINS_MAX:
+        raise UsageError(f"more than {PINS_MAX:,} pins in one session", hint="Unpin something first.")
 
 
 def _admit_fold(row: Session | None, body: Compaction | Undo, seq: int) -> None:
-    assert row is not None  # _admit_first has seen to it that a new log begins with a session entry
+    assert row is not None  # _admit_first has checked that a new log begins with a session entry
     if isinstance(body, Compaction):
         _admit_compaction(row, body, seq)
     else:
         _admit_undo(row, body)
+
+
+def _admit_answer(row: Session | None, body: ApprovalAnswer) -> None:
+    """Decides which of two answers counts: the first one."""
+    found = [one for one in row.approvals if one.call == body.call] if row else []
+    if not found:
+        raise NotFound(f"no call {body.call!r} waits for an answer", hint="Its turn has gone on or has ended.")
+    if all(one.answer for one in found):
+        raise Conflict(f"the call {body.call!r} has been answered", hint="The first answer counts.")
 
 
 def _admit_target(kind: str, target: int, seq: int) -> None:
@@ -103,7 +115,7 @@ def _admit_target(kind: str, target: int, seq: int) -> None:
 
 
 def _admit_compaction(row: Session, body: Compaction, seq: int) -> None:
-    """Nothing falls between: the summary must reach from the old boundary up to the new one."""
+    """Refuses a gap: the summary must reach from the old boundary to the new one."""
     boundary = row.boundary
     start = boundary if boundary > 1 else max(1, row.first_message)
     first, last = body.covers
@@ -111,8 +123,8 @@ def _admit_compaction(row: Session, body: Compaction, seq: int) -> None:
         raise UsageError(f"a compaction cannot move the boundary from entry {boundary} to {body.first_kept}")
     if first > start or last != body.first_kept - 1:
         raise UsageError(
-            f"the summary covers entries {first} to {last}, but {start} to {body.first_kept - 1} would be folded",
-            hint="Plan the compaction anew from the current transcript.",
+            f"the summary covers entries {first} to {last}, but {start} to {body.first_kept - 1} would be compacted",
+            hint="Plan the compaction again from the current transcript.",
         )
     if not body.summary.strip():
         raise UsageError("a compaction needs a summary")

@@ -1,7 +1,7 @@
-"""Where to cut, what is covered, what to ask the summariser, and whether its answer counts.
+"""Decides when to compact and where to cut, and says how each entry is covered.
 
-A compaction is one entry: a summary of everything before `first_kept`. Planning proves that nothing falls between:
-what is folded begins at the previous boundary and ends right before the new one, whatever lies between.
+A compaction is one entry: a summary of everything before `first_kept`. The plan proves that no message is lost: the
+messages to summarise begin at the previous boundary and end right before the new one.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -10,32 +10,25 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from ..errors import UsageError
-from . import tokens
-from .entries import (
-    MESSAGES,
-    Assistant,
-    Compaction,
-    Entry,
-    Message,
-    ToolResult,
-    Transcript,
-    Undo,
-    User,
-)
+from . import approvals, tokens
+from .entries import MESSAGES, Assistant, Compaction, Entry, Message, ToolResult, Transcript, Undo, kind_of
 from .history import View, shown_content, survey, whole_content
 from .pairing import pair
 from .session import live_path, marks_of, on_path
+from .turns import Role, after, begins
 
 FRACTION_KEPT_MIN = 4
-"""Messages that `keep = "fraction:…"` always leaves."""
+"""The number of messages that `keep = "fraction:…"` always keeps."""
 GROWTH_SHARE = 0.1
-"""Share of the window that must have come in before the same turn, or a user who undid it, gets another."""
+"""The share of the window that new messages must fill before the same turn, or a user who undid a compaction, gets
+another one.
+"""
 
-Size: TypeAlias = Callable[[Message], int]
+MessageSize: TypeAlias = Callable[[Message], int]
 
 
 class Keep(Struct, frozen=True):
-    """How much stays word for word."""
+    """How much is kept word for word."""
 
     kind: Literal["from_last_user", "turns", "messages", "fraction", "tokens"]
     n: float = 0
@@ -45,7 +38,7 @@ class Keep(Struct, frozen=True):
 
 
 class Trigger(Struct, frozen=True):
-    """When to compact without being asked."""
+    """When to compact automatically."""
 
     kind: Literal["tokens", "messages", "window", "overflow", "manual"]
     n: int = 0
@@ -67,12 +60,13 @@ class Plan(Struct, frozen=True):
 
 
 class Coverage(Struct, frozen=True):
-    """What became of one entry."""
+    """How one entry is shown to the model."""
 
     seq: int
     type: str
-    state: Literal["tail", "pinned", "compacted", "rewound", "none"]
+    state: Literal["tail", "pinned", "compacted", "left_out", "rewound", "erased", "none"]
     by: int | None = None
+    """The compaction that covers it, or the `failed` entry that left it out."""
 
 
 def parse_keep(text: str) -> Keep:
@@ -113,23 +107,29 @@ def parse_trigger(text: str) -> Trigger:
 
 
 def plan(
-    transcript: Transcript, keep: Keep, *, size: Size | None = None, waiting: Collection[str] = (), added: int = 1
+    transcript: Transcript,
+    keep: Keep,
+    *,
+    size: MessageSize | None = None,
+    waiting: Collection[str] = (),
+    added: int = 1,
 ) -> Plan | None:
-    """Where this would cut, or None if there is nothing to gain.
+    """Where to cut, or None if a compaction would gain nothing.
 
-    `waiting`: ids of calls that wait for a person's approval; they are never folded. `added`: messages the summary
-    itself will take up; a fold of not more than that many cannot shrink anything.
+    Calls that wait for a person's approval are never compacted; `waiting`: the ids of more such calls. `added`: the
+    number of messages that the summary itself adds; compacting no more than that many cannot shrink the prompt.
     """
     view = survey(transcript)
     wanted = _wanted(view, keep, size or sizer(view))
     if wanted is None:
         return None
-    cut = _settle(view, wanted, keep.kind in ("messages", "fraction"), waiting)
+    open_calls = {*waiting, *approvals.open_calls(transcript)}
+    cut = _settle(view, wanted, keep.kind in ("messages", "fraction"), open_calls)
     return cut_at(transcript, view, cut, added=added) if cut else None
 
 
 def cut_at(transcript: Transcript, view: View, cut: int, *, added: int = 1) -> Plan | None:
-    """The plan that folds the first `cut` messages of the tail."""
+    """The plan that compacts the first `cut` messages of the tail."""
     if cut <= (0 if view.compaction else added):
         return None
     tail = view.tail
@@ -138,8 +138,8 @@ def cut_at(transcript: Transcript, view: View, cut: int, *, added: int = 1) -> P
     return Plan(first_kept, covers, tail[:cut], tail[cut:], view.compaction, view, transcript)
 
 
-def _wanted(view: View, keep: Keep, size: Size) -> int | None:
-    """The index of the first message kept, before looking at what may be parted."""
+def _wanted(view: View, keep: Keep, size: MessageSize) -> int | None:
+    """The index of the first message that `keep` asks for, before it is checked whether the tail may be cut there."""
     tail = view.tail
     count = len(tail)
     match keep.kind:
@@ -159,8 +159,8 @@ def _wanted(view: View, keep: Keep, size: Size) -> int | None:
             return _fitting(tail, int(keep.n), size)
 
 
-def _fitting(tail: Sequence[Message], budget: int, size: Size) -> int | None:
-    """The longest end of the tail within the budget, but always the last message."""
+def _fitting(tail: Sequence[Message], budget: int, size: MessageSize) -> int | None:
+    """The longest end of the tail that fits the budget, but at least the last message."""
     for index in range(len(tail) - 1, -1, -1):
         budget -= size(tail[index])
         if budget < 0:
@@ -169,21 +169,24 @@ def _fitting(tail: Sequence[Message], budget: int, size: Size) -> int | None:
 
 
 def turn_starts(view: View) -> list[int]:
-    """A user message right after tool results steers the running turn; any other one begins a turn."""
-    tail = view.tail
-    return [
-        index
-        for index, entry in enumerate(tail)
-        if isinstance(entry, User) and (index == 0 or not _steers(tail[index - 1], entry, view.failed))
-    ]
-
-
-def _steers(before: Message, entry: User, failed: Sequence[int]) -> bool:
-    return isinstance(before, ToolResult) and not any(before.seq < seq < entry.seq for seq in failed)
+    """Indexes of the user messages that began a turn."""
+    role: Role = ""
+    failed = list(reversed(view.failed))
+    found: list[int] = []
+    for index, entry in enumerate(view.tail):
+        while failed and failed[-1] < entry.seq:
+            failed.pop()
+            role = "failed"
+        if begins(role, entry):
+            found.append(index)
+        role = after(role, entry)
+    return found
 
 
 def seams(tail: Sequence[Message], waiting: Collection[str] = ()) -> list[int]:
-    """Indexes before which the tail may be cut, ascending: never a call from its result or from its thinking."""
+    """The ascending indexes before which the tail may be cut: a cut never separates a call from its result or its
+    thinking.
+    """
     places = {entry.seq: index for index, entry in enumerate(tail)}
     barred = [0] * (len(tail) + 1)
     last = len(tail) - 1
@@ -206,7 +209,9 @@ def seams(tail: Sequence[Message], waiting: Collection[str] = ()) -> list[int]:
 
 
 def _settle(view: View, wanted: int, whole_turns: bool, waiting: Collection[str]) -> int:
-    """Outward, that is: rather keep more. To a turn's start if that still folds at least half of what was wanted."""
+    """Moves the cut to an allowed place so that more is kept: to a turn's start, if that still compacts at least half
+    of what was wanted.
+    """
     allowed = [index for index in seams(view.tail, waiting) if index <= wanted]
     if whole_turns:
         starts = set(turn_starts(view))
@@ -218,8 +223,8 @@ def _settle(view: View, wanted: int, whole_turns: bool, waiting: Collection[str]
 
 def sizer(
     view: View, estimator: str = "calibrated", scale: tokens.Scale = tokens.UNCALIBRATED, *, whole: bool = False
-) -> Size:
-    """Estimated tokens of one message as it is shown; or `whole`, as a summariser gets it."""
+) -> MessageSize:
+    """Estimates the tokens of one message as the model sees it, or with `whole` as a summariser sees it."""
     content_of = whole_content if whole else shown_content
 
     def size(entry: Message) -> int:
@@ -235,10 +240,10 @@ def due(
     *,
     tokens_now: int,
     window: int,
-    size: Size | None = None,
+    size: MessageSize | None = None,
     view: View | None = None,
 ) -> Trigger | None:
-    """The first automatic trigger that holds, unless one of the rules against endless loops forbids it."""
+    """The first automatic trigger that fires, unless a rule against endless loops forbids a compaction now."""
     view = view or survey(transcript)
     reached = next((trigger for trigger in triggers if _holds(trigger, view, tokens_now, window)), None)
     if reached and may_compact(transcript, view, window=window, size=size or sizer(view), asked=False):
@@ -259,14 +264,16 @@ def _holds(trigger: Trigger, view: View, tokens_now: int, window: int) -> bool:
 
 
 def reserve(wanted: int, window: int) -> int:
-    """Room left for the answer, at most a quarter of the window."""
+    """The tokens reserved for the answer, at most a quarter of the window."""
     return min(wanted, window // 4)
 
 
-def may_compact(transcript: Transcript, view: View, *, window: int, size: Size, asked: bool) -> bool:
-    """Another one in the same turn, or after the user undid one, only once a tenth of the window has come in."""
+def may_compact(transcript: Transcript, view: View, *, window: int, size: MessageSize, asked: bool) -> bool:
+    """Whether new messages fill another 10 % of the window since a compaction of this turn, or since the user undid
+    one.
+    """
     starts = turn_starts(view)
-    turn = view.tail[starts[-1]].seq if starts else 0  # 0: its beginning is folded already
+    turn = view.tail[starts[-1]].seq if starts else 0  # 0: its beginning is compacted already
     since = view.compaction.seq if view.compaction and view.tail and view.compaction.seq > turn else 0
     if not asked:
         since = max([since, *(_undone_compactions(transcript, view))])
@@ -309,7 +316,7 @@ def complete(
 
 
 def explain(transcript: Transcript) -> list[Coverage]:
-    """For every entry of a whole transcript, what became of it."""
+    """Says for every entry of a whole transcript how it is shown to the model."""
     path = live_path(marks_of(transcript), transcript[-1].seq) if transcript else []
     view = survey(transcript)
     undone = {entry.target for entry in transcript if isinstance(entry, Undo) and on_path(entry.seq, path)}
@@ -319,17 +326,22 @@ def explain(transcript: Transcript) -> list[Coverage]:
         if isinstance(entry, Compaction) and entry.seq not in undone and on_path(entry.seq, path)
     ]
     shown = {entry.seq for entry in view.tail}
-    pins = {entry.seq for entry in view.pins}
-    return [_coverage(entry, on_path(entry.seq, path), shown, pins, stack) for entry in transcript]
+    return [_coverage(entry, on_path(entry.seq, path), shown, view, stack) for entry in transcript]
 
 
-def _coverage(entry: Entry, live: bool, shown: set[int], pins: set[int], stack: Sequence[Compaction]) -> Coverage:
-    kind = str(entry.__struct_config__.tag)
+def _coverage(entry: Entry, live: bool, shown: set[int], view: View, stack: Sequence[Compaction]) -> Coverage:
+    kind = kind_of(entry)
     if not live:
         return Coverage(entry.seq, kind, "rewound")
     if not isinstance(entry, MESSAGES):
         return Coverage(entry.seq, kind, "none")
+    if any(pin.seq == entry.seq for pin in view.pins):
+        by = next((fold.seq for fold in stack if entry.seq < fold.first_kept), None)
+        return Coverage(entry.seq, kind, "pinned", by)
+    if entry.seq in view.left_out:
+        return Coverage(entry.seq, kind, "left_out", view.left_out[entry.seq])
     if entry.seq in shown:
         return Coverage(entry.seq, kind, "tail")
-    by = next((fold.seq for fold in stack if entry.seq < fold.first_kept), None)
-    return Coverage(entry.seq, kind, "pinned" if entry.seq in pins else "compacted", by)
+    if entry.erased and entry.seq >= view.start:
+        return Coverage(entry.seq, kind, "erased")
+    return Coverage(entry.seq, kind, "compacted", next((e.seq for e in stack if entry.seq < e.first_kept), None))

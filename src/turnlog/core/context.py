@@ -1,7 +1,9 @@
-"""What fills the window: the size of a prompt by its parts, and how far away the next compaction is.
+"""What fills the context window: the size of a prompt by its parts, and how far away the next compaction is.
 
-The total is the guard's own measure, so that what a person is shown is what decides. The parts are estimated; the tail
-is what remains of the total, so that they add up. All of it is an estimate and must be shown as one.
+The total is the guard's own measure, so people see the number that decides. The other parts are estimated, and the tail
+is the rest of the total. If the provider reported less than the estimates of the other parts, all of them are scaled
+down, so the parts always add up. `uncounted`: the estimator does not count system prompt and tools, so the total does
+not include them. All numbers are estimates and must be shown as such.
 """
 
 import json
@@ -15,9 +17,9 @@ from .guard import Limits
 from .history import View
 
 MESSAGES_ONLY = ("chars4", "bytes4")
-"""Estimators of systems that count messages alone: system prompt and tools are shown beside their total."""
+"""Estimators of systems that count only messages: system prompt and tools are shown separately from their total."""
 FORECAST_TURNS = 5
-"""The newest turns say how fast a session grows; older ones may have been about something else."""
+"""The number of newest turns that predict how fast a session grows; older turns may have been about something else."""
 
 
 class Split(Struct, frozen=True, kw_only=True):
@@ -31,7 +33,9 @@ class Split(Struct, frozen=True, kw_only=True):
     total: int
     window: int
     messages: int
-    """How many there are in the tail."""
+    """The number of messages in the tail."""
+    uncounted: bool = False
+    """System prompt and tools are not part of the total."""
 
     @property
     def share(self) -> float:
@@ -42,18 +46,33 @@ def split(transcript: Transcript, limits: Limits) -> Split:
     view = history.survey(transcript)
     total = guard.measure(transcript, limits)
     system, tools = _part(limits.system, limits), _tools(limits)
-    pins, summary = _part(history.pins_text(view), limits), _part(_summary(view), limits)
-    beside = 0 if limits.estimator in MESSAGES_ONLY else system + tools
+    pins, summary = (
+        _part(history.pins_text(view), limits),
+        _part(view.compaction.summary if view.compaction else "", limits),
+    )
+    uncounted = limits.estimator in MESSAGES_ONLY
+    counted = {"pins": pins, "summary": summary} | ({} if uncounted else {"system": system, "tools": tools})
+    if sum(counted.values()) > total:
+        counted = _scaled(counted, total, _tail(view, limits))
     return Split(
-        system=system,
-        tools=tools,
-        pins=pins,
-        summary=summary,
-        tail=max(0, total - beside - pins - summary),
+        **{"system": system, "tools": tools, **counted},
+        tail=total - sum(counted.values()),
         total=total,
         window=limits.window,
         messages=len(view.tail),
+        uncounted=uncounted,
     )
+
+
+def _scaled(parts: dict[str, int], total: int, tail: int) -> dict[str, int]:
+    """The same parts, scaled so that they and the tail add up to the total."""
+    whole = sum(parts.values()) + tail
+    return {name: size * total // whole for name, size in parts.items()}
+
+
+def _tail(view: View, limits: Limits) -> int:
+    size = guard.entry_size(limits, view)
+    return sum(map(size, view.tail))
 
 
 def _part(text: str, limits: Limits) -> int:
@@ -66,14 +85,11 @@ def _tools(limits: Limits) -> int:
     return sum(_part(json.dumps(tool, ensure_ascii=False, default=str), limits) for tool in limits.tools)
 
 
-def _summary(view: View) -> str:
-    return view.compaction.summary if view.compaction else ""
-
-
 def turns_left(transcript: Transcript, limits: Limits, size: int) -> int | None:
-    """About how many more turns fit before a trigger holds; None where nothing compacts by itself, or nothing is known.
+    """About how many more turns fit before a trigger fires; None if nothing compacts automatically, or nothing is
+    known.
 
-    `size`: what the prompt takes now. Turns to come are taken to be as long as the newest ones.
+    `size`: the size of the prompt now. Future turns are assumed to be as long as the newest ones.
     """
     view = history.survey(transcript)
     starts = compaction.turn_starts(view)[-FORECAST_TURNS:]

@@ -1,38 +1,75 @@
-"""What a transcript is made of.
+"""The entries of a transcript. Every entry type is declared here, once.
 
-One frozen Struct per type, told apart by `type`. An entry that is not stored yet has seq 0 and no ts; the store
-gives both. Entries say what happened, never what it means: history, session rows and coverage are folds over them.
+One frozen Struct per type, distinguished by `type`. An entry that is not stored yet has seq 0 and no ts; the store sets
+both. Entries say what happened, never what it means: history, session rows and coverage are computed from them.
+
+The traits of a type are class variables of `Stored`. Admission, the fold of the row, marks, forks and imports ask the
+traits and list no types of their own, so a new type is complete with its class and its place in `Entry`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
+from .arguments import Named, Typed
+
 FORMAT_VERSION = 1
-"""Rises when an older reader would misread a transcript; it then refuses with a hint instead."""
+"""Rises when an older reader would misread a transcript; that reader then refuses it with a hint."""
 
 ENTRY_MAX_BYTES = 32 * 1024 * 1024
-"""One stored entry. Larger things are files, and a line must fit in memory several times over."""
+"""The size of one stored entry. Larger things belong in files, and a line must fit in memory several times over."""
 
 NESTING_MAX = 200
-"""Depth of JSON inside an entry. Decoders recurse; a few hundred levels are safe on every platform."""
+"""The depth of JSON inside an entry. Decoders recurse; a few hundred levels are safe on every platform."""
+
+REFUSED_CONTENT = "refused_content"
+"""The code of a turn that failed because the model refused its content, which is left out of history from then on."""
+
+ERASED = "[erased]"
+"""Stands for the words of an erased message."""
 
 Block: TypeAlias = dict[str, Any]
 Content: TypeAlias = str | list[Block]
 Usage: TypeAlias = dict[str, Any]
 
 
-class Stored(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
+class Stored(Struct, metaclass=Named, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
     seq: int = 0
     ts: str = ""
     after: int | None = None
-    """The entry this one follows, where that is not the one before it: a branch in another tool's tree of entries."""
+    """The entry that this one follows, if that is not the one before it: a branch in another program's tree of entries.
+    """
+    unknown: dict[str, Any] | None = None
+    """Fields that a newer version wrote and this one does not know. They are written back unchanged; no line has a
+    field of this name. On a `foreign` entry, `{"type": …}` is the unknown type, and `raw` the whole line.
+    """
+    raw: Any = None
+    """The item as another program gave it, word for word, if the other fields do not give it back equal. Never sent to
+    a model and never searched.
+    """
+    erased: bool = False
+    """Whether its words were erased (`core/erasing`): the line then has none of the fields that are not `lasting`."""
+
+    needs_lease: ClassVar[bool] = False
+    """Whether only the holder of the lease may write it, because a running turn depends on it."""
+    names: ClassVar[str] = ""
+    """The field that names earlier entries by seq, which must exist."""
+    mark: ClassVar[str] = ""
+    """For a type that changes which entries count: the field that the row remembers (`core/marks`)."""
+    sets: ClassVar[tuple[str, str]] = ("", "")
+    """(field of the row, field of the entry): the row copies this value (`core/session`)."""
+    inherited: ClassVar[bool] = True
+    """Whether a fork copies it. Otherwise it concerns only its own session."""
+    blank: ClassVar[Mapping[str, Any] | None] = None
+    """The required fields of an erased entry of this type. None: it holds no words, so it cannot be erased."""
+    lasting: ClassVar[tuple[str, ...]] = ()
+    """Fields that an erased entry keeps, because other entries depend on them. None of them holds words."""
 
 
-class Origin(Struct, frozen=True, kw_only=True):
-    """Where a fork came from."""
+class Origin(Struct, metaclass=Typed, frozen=True, kw_only=True):
+    """The source of a fork."""
 
     id: str
     seq: int
@@ -40,20 +77,27 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 class Opened(Stored, frozen=True, kw_only=True, tag="session", gc=False):
     version: int = field(default_factory=lambda: FORMAT_VERSION)
-    """Made by a factory, so that it is always written and never left out as a default."""
+    """Set by a factory, so that it is always written and never left out as a default."""
     id: str
     key: str
     agent: str
     channel: str
     label: str | None = None
     forked_from: Origin | None = None
+    incarnation: str | None = None
+    """Set by the store: distinguishes this session from a deleted one with the same id."""
 
 
 class Selected(Stored, frozen=True, kw_only=True, tag="selected", gc=False):
+    inherited = False
+
     n: int
 
 
 class Received(Stored, frozen=True, kw_only=True, tag="received", gc=False):
+    blank = {"content": ERASED}
+    lasting = ("mode",)
+
     content: Content
     message_id: str | None = None
     dedupe_id: str | None = None
@@ -62,6 +106,11 @@ class Received(Stored, frozen=True, kw_only=True, tag="received", gc=False):
 
 
 class User(Stored, frozen=True, kw_only=True, tag="user", gc=False):
+    needs_lease = True
+    names = "from_"
+    blank = {"content": ERASED}
+    lasting = ("from_",)
+
     content: Content | None = None
     message_id: str | None = None
     dedupe_id: str | None = None
@@ -70,19 +119,41 @@ class User(Stored, frozen=True, kw_only=True, tag="user", gc=False):
 
 
 class Assistant(Stored, frozen=True, kw_only=True, tag="assistant", gc=False):
+    needs_lease = True
+    blank = {"content": ERASED}
+    lasting = ("stop",)
+
     content: Content
     model: str | None = None
     usage: Usage | None = None
     stop: str | None = None
 
+    @property
+    def text(self) -> str:
+        """Its text, without calls and thinking."""
+        return text_of(self.content)
+
+    @property
+    def calls(self) -> list[Block]:
+        """Its tool calls, each with `id`, `name` and `input`."""
+        return tool_uses(self)
+
 
 class ToolResult(Stored, frozen=True, kw_only=True, tag="tool_result", gc=False):
+    needs_lease = True
+    blank = {"tool_use_id": "", "content": ERASED}
+
     tool_use_id: str
     content: Content
     is_error: bool = False
 
 
 class Compaction(Stored, frozen=True, kw_only=True, tag="compaction", gc=False):
+    needs_lease = True
+    mark = "first_kept"
+    blank = {"summary": ERASED}
+    lasting = ("first_kept", "covers", "tokens_before", "tokens_after", "trigger", "model")
+
     summary: str
     first_kept: int
     covers: tuple[int, int]
@@ -94,43 +165,135 @@ class Compaction(Stored, frozen=True, kw_only=True, tag="compaction", gc=False):
 
 
 class Shortened(Stored, frozen=True, kw_only=True, tag="shortened", gc=False):
+    needs_lease = True
+    names = "targets"
+    mark = "limit"
+
     targets: tuple[int, ...]
     limit: int
+    plain: bool = False
+    """Instead of cutting results to `limit`, everything up to the target is shown as plain text, because it was
+    refused.
+    """
 
 
 class Pin(Stored, frozen=True, kw_only=True, tag="pin", gc=False):
+    names = mark = "target"
+
     target: int
 
 
 class Unpin(Stored, frozen=True, kw_only=True, tag="unpin", gc=False):
+    names = mark = "target"
+
     target: int
 
 
 class Rewind(Stored, frozen=True, kw_only=True, tag="rewind", gc=False):
+    needs_lease = True
+    names = mark = "to"
+
     to: int
 
 
 class Undo(Stored, frozen=True, kw_only=True, tag="undo", gc=False):
+    needs_lease = True
+    mark = "target"
+
     target: int
 
 
 class Status(Stored, frozen=True, kw_only=True, tag="status", gc=False):
+    sets = ("status", "value")
+    inherited = False
+    blank = {}
+    lasting = ("value",)
+
     value: Literal["active", "inactive", "archived", "trashed"]
     reason: str = ""
 
 
 class Title(Stored, frozen=True, kw_only=True, tag="title", gc=False):
+    blank = {"title": ""}
+
     title: str
     by: Literal["auto", "user"] = "user"
 
 
 class Failed(Stored, frozen=True, kw_only=True, tag="failed", gc=False):
+    needs_lease = True
+    blank = {}
+    lasting = ("code",)
+
     code: str
     reason: str = ""
 
 
+class Approval(Stored, frozen=True, kw_only=True, tag="approval", gc=False):
+    """`requested`: a call waits for a person's word, and its turn is paused. `resumed`: all words are given, and the
+    turn goes on from here; a crash after it is a crash of a running turn.
+    """
+
+    needs_lease = True
+    inherited = False
+    blank = {}
+    lasting = ("state", "call", "expires")
+
+    state: Literal["requested", "resumed"]
+    call: str = ""
+    """The id of the tool_use block."""
+    tool: str = ""
+    input: dict[str, Any] | None = None
+    why: str = ""
+    preview: str = ""
+    """What the call would change, such as the diff of a file, as it was when it was requested."""
+    place: str = ""
+    """A digest of the place that the tool works in. The word counts only there."""
+    always: str = ""
+    """The pattern of calls that an answer may allow for the rest of the session."""
+    expires: int = 0
+    """Unix ms; then it counts as denied. 0: never."""
+
+
+class ApprovalAnswer(Stored, frozen=True, kw_only=True, tag="approval_answer", gc=False):
+    """A person's word on a call that waits."""
+
+    inherited = False
+    blank = {}
+    lasting = ("call", "word")
+
+    call: str
+    word: Literal["approved", "denied"]
+    by: str = ""
+    words: str = ""
+    """The reason of a denial; the model reads it."""
+    input: dict[str, Any] | None = None
+    """The arguments, if the person changed them."""
+    always: str = ""
+    """The pattern of calls that need no word any more in this session."""
+
+
 class Foreign(Stored, frozen=True, kw_only=True, tag="foreign", gc=False):
-    raw: Any
+    blank = {"raw": None}
+
+    raw: Any  # pyright: ignore[reportGeneralTypeIssues] - it is all that a foreign entry has, so it must be given
+
+
+class Facts(Stored, frozen=True, kw_only=True, tag="facts", gc=False):
+    blank = {"app": "", "put": {}}
+
+    app: str
+    put: dict[str, Any] = field(default_factory=dict[str, Any])
+    drop: tuple[str, ...] = ()
+
+
+class Erasure(Stored, frozen=True, kw_only=True, tag="erasure", gc=False):
+    """Says who erased entries of this session, and when; never what they held."""
+
+    inherited = False
+
+    by: str = ""
+    entries: int = 0
 
 
 Entry: TypeAlias = (
@@ -150,19 +313,40 @@ Entry: TypeAlias = (
     | Title
     | Failed
     | Foreign
+    | Facts
+    | Approval
+    | ApprovalAnswer
+    | Erasure
 )
 Transcript: TypeAlias = Sequence[Entry]
 Message: TypeAlias = User | Assistant | ToolResult
 
+TYPES: dict[str, type[Stored]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Entry)}
+"""Every type by its name in a line."""
 MESSAGES = (User, Assistant, ToolResult)
-NEEDS_LEASE = (User, Assistant, ToolResult, Compaction, Shortened, Undo, Rewind, Failed)
-"""What only the holder of the lease may write: everything a running turn builds upon."""
+NEEDS_LEASE = tuple(kind for kind in TYPES.values() if kind.needs_lease)
+"""Entries that only the holder of the lease may write: everything that a running turn depends on."""
+SHAPING = frozenset(kind for kind in TYPES.values() if kind.mark)
+"""Types that change which entries count."""
+
+
+def kind_of(entry: Entry) -> str:
+    """The name of its type, for people."""
+    if isinstance(entry, Foreign) and entry.unknown and "type" in entry.unknown:
+        return f"unknown: {entry.unknown['type']}"
+    return str(entry.__struct_config__.tag)
+
+
+def named_by(entry: Entry) -> tuple[int, ...]:
+    """The earlier entries that it names."""
+    value: Any = getattr(entry, entry.names) if entry.names else ()
+    return cast("tuple[int, ...]", value) if isinstance(value, tuple) else (value,)
 
 
 def text_of(content: Any) -> str:
-    """The words in it, for titles, search and summaries; tool calls and images have none of their own.
+    """The text in it, for titles, search and summaries; tool calls and images have none.
 
-    Inside a block anything may stand where an import or a model put it: what is not text has no words.
+    An import or a model may have put anything inside a block: values that are not text are skipped.
     """
     if isinstance(content, str):
         return content
@@ -186,7 +370,7 @@ def _block_text(block: Any) -> str:
 
 
 def clean(text: str) -> str:
-    """Lone surrogates cannot be sent; everything else stays."""
+    """Replaces lone surrogates, which cannot be sent; everything else stays."""
     if text.isascii():
         return text
     try:
@@ -207,7 +391,7 @@ def has_results(entry: User) -> bool:
 
 
 def parted(entry: Message) -> list[Message]:
-    """Some tools write the results of several calls as blocks of one user message: each result, then what is left."""
+    """Splits a user message in which another program wrote several results as blocks: each result, then the rest."""
     if not isinstance(entry, User) or not isinstance(entry.content, list) or not has_results(entry):
         return [entry]
     results: list[Message] = []
@@ -237,7 +421,7 @@ def _is_content(value: Any) -> bool:
 
 
 def user_content(entry: User, received: Mapping[int, Received]) -> Content:
-    """A user entry may leave its words to the `received` entries it was made from."""
+    """The content of a user entry, which may be in the `received` entries that it was made from."""
     if entry.content is not None:
         return entry.content
     parts = [received[seq].content for seq in entry.from_ if seq in received]
@@ -245,13 +429,31 @@ def user_content(entry: User, received: Mapping[int, Received]) -> Content:
 
 
 def with_words(entries: Transcript) -> list[Entry]:
-    """The same entries, but each user entry holds its words itself, as far as its `received` ones are among them."""
+    """The same entries, but each user entry holds its content itself, if its `received` entries are among them."""
     received = {entry.seq: entry for entry in entries if isinstance(entry, Received)}
     return [replace(e, content=user_content(e, received)) if isinstance(e, User) else e for e in entries]
 
 
+def inherited(past: Transcript) -> list[Entry]:
+    """The entries that a fork takes over, without the session entry. Entries that concerned only the source become
+    inert, but keep their place, so that seqs still match.
+
+    A message that waits in the source is not taken over; if a turn has taken it, the fork has its content in that turn.
+    """
+    taken = {seq for entry in past if isinstance(entry, User) for seq in entry.from_}
+    return [_inert(entry) if _is_the_sources(entry, taken) else entry for entry in past[1:]]
+
+
+def _is_the_sources(entry: Entry, taken: Container[int]) -> bool:
+    return not entry.inherited or (isinstance(entry, Received) and entry.seq not in taken)
+
+
+def _inert(entry: Entry) -> Entry:
+    return Foreign(ts=entry.ts, raw=to_builtins(entry))
+
+
 def join_content(parts: Iterable[Content]) -> Content:
-    """Texts are joined by a blank line; as soon as one part has blocks, all become blocks and stay so."""
+    """Joins texts by a blank line; if one part has blocks, all parts become blocks."""
     kept = list(parts)
     texts = [part for part in kept if isinstance(part, str)]
     if len(texts) == len(kept):
@@ -266,7 +468,7 @@ def join_content(parts: Iterable[Content]) -> Content:
 
 
 def context_tokens(usage: Mapping[str, Any] | None) -> int:
-    """What the provider says the prompt and the answer hold, cached input counted once; 0 if it said nothing."""
+    """The tokens of prompt and answer that the provider reported, cached input counted once; 0 if it reported none."""
     if not usage:
         return 0
     taken = 0
@@ -275,7 +477,7 @@ def context_tokens(usage: Mapping[str, Any] | None) -> int:
         if isinstance(count, int):
             taken += count
     given = usage.get("output_tokens")
-    # Some servers count what they give and not what they take: that says nothing of the prompt's size.
+    # Some servers report only output tokens: that says nothing about the prompt's size.
     return taken + given if taken and isinstance(given, int) else taken
 
 

@@ -1,78 +1,64 @@
-"""The overflow ladder, as a generator: what to do next, never how.
+"""Makes a model call fit. A generator that says what to do next; its caller does it.
 
     as is → (overflow) → oversized tool results shortened → (overflow) → compacted → (overflow) → rescue → give up
 
-The driver carries out each step and sends back the transcript that results; it throws ContextOverflow into the
-generator where a Send was refused, and closes the generator once a Send went through:
+If a refusal names no sizes, the real window is unknown. Then each further rescue replaces the one before and aims at
+half its size. If one succeeds, the caller should remember that window.
+
+If the content of a call is refused, and the content of the turn before was refused too, an earlier message is the
+cause. Then the past is shown as plain text (`plain`); if that is refused as well, it is undone.
+
+The driver carries out each step and sends back the resulting transcript. It throws ContextOverflow or ContentRefused
+into the generator if a Send was refused, and closes the generator after a Send succeeded:
 
     steps = guard.protect(transcript, limits)
     step = next(steps)
     while True:
         match step:
-            case Send(): try the call; on success stop; on overflow step = steps.throw(error)
+            case Send(): try the call; on success stop; when it is refused step = steps.throw(error)
             case Shorten() | Rescue(): append step.bodies;  step = steps.send(transcript)
             case Compact(): summarise, check, append;       step = steps.send(transcript, or None if refused)
 
-No request is sent twice, at most one compaction is made, and none is asked for that could not shrink the prompt.
+No request is sent twice. There is at most one compaction, and only if it can shrink the prompt.
 """
 
-import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import ContextOverflow
-from . import compaction, history, summaries, tokens
-from .compaction import Keep, Plan, Trigger
+from ..errors import ContentRefused, ContextOverflow
+from . import compaction, history, tokens
+from .compaction import Keep, Plan
 from .entries import (
+    REFUSED_CONTENT,
     Assistant,
     Compaction,
     Entry,
+    Failed,
     Pin,
     Shortened,
     ToolResult,
     Transcript,
     Undo,
-    context_tokens,
 )
-from .history import History, View, cut_content, cuttable
+from .history import History, View, cuttable
+from .measuring import (
+    Limits as Limits,
+    entry_size as entry_size,
+    length,
+    measure as measure,
+    of_history as of_history,
+    shown,
+    shown_with,
+    shrinks as shrinks,
+    size_after as size_after,
+)
+from .rescue import rescue as rescue, target_of
 
-RESULT_SHARE = 0.3
-RESULT_MAX_CHARS = 50_000
-"""A tool result over 30 % of the window, at most this many characters, is shortened on overflow."""
-CHARS_PER_TOKEN = 4
-RESCUE_SHARE = 0.5
-"""A rescued prompt aims at half of what was refused: the estimate that led there was wrong by an unknown factor."""
-DIGEST_SHARE = 0.1
-DIGEST_OF_TARGET = 0.25
-"""What a digest may take of the window as we believe it to be, and of what a rescued prompt aims at."""
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """The numbers of one model and one policy."""
-
-    window: int
-    triggers: tuple[Trigger, ...] = (Trigger("window", 16_384),)
-    keep: Keep = Keep("tokens", 20_000)
-    inject: str = "user"
-    estimator: str = "calibrated"
-    scale: tokens.Scale = tokens.UNCALIBRATED
-    system: str = ""
-    tools: tuple[dict[str, Any], ...] = ()
-    result_chars: int = 0
-    """Characters of a tool result shown after a shortening; 0: 30 % of the window, at most 50,000."""
-    summary_tokens: int = 0
-    """Room a summary may take; 0: 20 % of the window."""
-    waiting: frozenset[str] = frozenset()
-
-    def result_limit(self) -> int:
-        share = int(self.window * CHARS_PER_TOKEN * RESULT_SHARE)
-        return self.result_chars or min(share, RESULT_MAX_CHARS)
-
-    def summary_limit(self) -> int:
-        return self.summary_tokens or self.window // 5
+FIXED_MAX_SHARE = 0.8
+"""The share of the window above which system prompt and tools leave no room for a conversation and its answer."""
 
 
 class Send(Struct, frozen=True):
@@ -81,22 +67,24 @@ class Send(Struct, frozen=True):
     history: History
     stage: str
     tokens: int
+    window: int = 0
+    """If the call succeeds: the size of the window, if it is smaller than believed; 0: nothing was learnt."""
 
 
 class Shorten(Struct, frozen=True):
-    """Append this and go on with what the transcript then is."""
+    """Append these bodies and continue with the resulting transcript."""
 
     bodies: list[Entry]
 
 
 class Compact(Struct, frozen=True):
-    """Summarise plan.fold, check the answer, append the compaction and, in the same append, what goes along."""
+    """Summarise plan.fold, check the answer, and append the compaction and `along` in one append."""
 
     plan: Plan
     trigger: str
     tokens_before: int
     along: list[Entry]
-    """A compaction ends shortenings; results that are kept and would be too large again are shortened anew."""
+    """A compaction ends shortenings, so kept results that would be too large again are shortened again."""
 
 
 class Rescue(Struct, frozen=True):
@@ -108,119 +96,202 @@ class Rescue(Struct, frozen=True):
 Step: TypeAlias = Send | Shorten | Compact | Rescue
 
 
-class _Climb:
-    """What the stages of one ladder tell each other."""
+class _CallState:
+    """The state that the stages of one call share."""
 
     def __init__(self, compact_first: bool) -> None:
         self.compact_first = compact_first
         self.compacted = False
         self.size: int | None = None
         self.view: View | None = None
-        """Size and view of what is to be sent, where the stage has them already."""
+        """Size and view of the next request, if the stage has computed them already."""
         self.refused: ContextOverflow | None = None
+        self.sent: list[list[history.ApiMessage]] = []
+        self.accepted = False
+        self.unrescued: Transcript | None = None
+        """The transcript before the first rescue."""
+        self.aim = 0
+        """The size that the newest rescue aimed at."""
 
 
 Stage: TypeAlias = Generator[Step, Transcript | None, Transcript | None]
-"""Makes the transcript ready for its attempt; None: this stage has nothing to offer."""
+"""Prepares the transcript for its attempt; returns None if this stage cannot help."""
 
 
 def protect(
     transcript: Transcript, limits: Limits, *, compact_first: bool = True
 ) -> Generator[Step, Transcript | None, None]:
-    """The ladder for one model call. `compact_first`: whether a trigger that holds is acted on before the call."""
-    climb = _Climb(compact_first)
-    sent: list[list[history.ApiMessage]] = []
-    for name, prepare in _STAGES.items():
-        climb.size = climb.view = None
-        ready = yield from prepare(transcript, limits, climb)
+    """The steps for one model call. `compact_first`: whether a trigger that fires is acted on before the call."""
+    state = _CallState(compact_first)
+    for name, prepare in _STAGES:
+        state.size = state.view = None
+        ready = yield from prepare(transcript, limits, state)
         if ready is None:
             continue
         transcript = ready
-        shown = history.build(transcript, system=limits.system, inject=limits.inject, view=climb.view)
-        if shown.messages in sent:
-            continue
-        sent.append(shown.messages)
-        try:
-            yield Send(shown, name, measure(transcript, limits) if climb.size is None else climb.size)
-        except ContextOverflow as overflow:
-            climb.refused = overflow
-        else:
+        transcript = yield from _send_or_make_plain(transcript, limits, state, name)
+        if state.accepted:
             return
-    raise ContextOverflow(tokens=measure(transcript, limits), window=limits.window) from climb.refused
+    raise _overflow(transcript, limits, state.refused) from state.refused
 
 
-def _as_is(transcript: Transcript, limits: Limits, climb: _Climb) -> Stage:
-    view = history.survey(transcript)
-    size = measure(transcript, limits, view)
-    if climb.compact_first and (step := compact_if_due(transcript, limits, size, view)):
-        answer = yield step
-        climb.compacted = answer is not None
-        if answer is not None:
-            return answer
-    climb.size, climb.view = size, view
+def _overflow(transcript: Transcript, limits: Limits, refused: ContextOverflow | None) -> ContextOverflow:
+    """Says so if system prompt and tools are the cause: then a shorter message would not help."""
+    size = measure(transcript, limits)
+    window = min(limits.window, refused.window if refused and refused.window else limits.window)
+    fixed = tokens.estimate([], "calibrated", system=limits.system, tools=limits.tools, scale=limits.scale)
+    if fixed < FIXED_MAX_SHARE * window:
+        return ContextOverflow(tokens=size, window=window)
+    return ContextOverflow(
+        f"the system prompt and the tools alone take about {fixed:,} of the {window:,} tokens of the model's window",
+        hint="Shorten the agent's system prompt, give it fewer tools, or use a model with a larger window.",
+        tokens=size,
+        window=window,
+    )
+
+
+def _send_or_make_plain(
+    transcript: Transcript, limits: Limits, state: _CallState, name: str
+) -> Generator[Step, Transcript | None, Transcript]:
+    """Returns the transcript that was tried last: the given one, or one with its past as plain text."""
+    try:
+        yield from _send(transcript, limits, state, name)
+        return transcript
+    except ContentRefused as error:
+        refused = error
+    transcript = yield from _made_plain(transcript, limits, refused)
+    state.size = state.view = None
+    try:
+        yield from _send(transcript, limits, state, "plain")
+    except ContentRefused as again:
+        newest = max(entry.seq for entry in transcript if isinstance(entry, Shortened) and entry.plain)
+        yield Shorten([Undo(target=newest)])
+        raise ContentRefused(str(again), hint=REFUSED_AGAIN) from again
     return transcript
 
 
-def _shortened(transcript: Transcript, limits: Limits, climb: _Climb) -> Stage:
+def _send(transcript: Transcript, limits: Limits, state: _CallState, name: str) -> Generator[Step, Any, None]:
+    """Does not repeat a request that was refused already."""
+    past = shown(transcript, limits, state.view)
+    if past.messages in state.sent:
+        return
+    state.sent.append(past.messages)
+    try:
+        size = measure(transcript, limits) if state.size is None else state.size
+        learnt = max(size, state.aim) if state.aim and state.refused and not _has_numbers(state.refused) else 0
+        yield Send(past, name, size, learnt if learnt < limits.window else 0)
+        state.accepted = True
+    except ContextOverflow as overflow:
+        state.refused = overflow
+
+
+REFUSED_AGAIN = (
+    "It is left out of the prompt from now on. If other messages are refused as well, an earlier message is the "
+    "cause: go back with /rewind or `turnlog sessions rewind SESSION SEQ`, or fork from before it."
+)
+
+
+def _made_plain(
+    transcript: Transcript, limits: Limits, refused: ContentRefused
+) -> Generator[Step, Transcript | None, Transcript]:
+    """The transcript with its past as plain text; raises the refusal if there is no reason for that or no
+    difference.
+    """
+    last = _last_before_turn(transcript)
+    if last is None:
+        raise refused
+    body = Shortened(targets=(last,), limit=0, plain=True)
+    if shown_with(transcript, [body], limits).messages == shown(transcript, limits).messages:
+        raise ContentRefused(str(refused), hint=REFUSED_AGAIN) from refused
+    ready = yield Shorten([body])
+    if ready is None:
+        raise refused
+    return ready
+
+
+def _last_before_turn(transcript: Transcript) -> int | None:
+    """The last message before the newest turn, if no call was accepted since another turn's content was refused."""
+    view = history.survey(transcript)
+    starts = compaction.turn_starts(view)
+    if not starts:
+        return None
+    turn = view.tail[starts[-1]].seq
+    accepted = max((e.seq for e in view.tail if isinstance(e, Assistant) and e.stop != "error"), default=0)
+    codes = {e.seq: e.code for e in transcript if isinstance(e, Failed)}
+    if not any(accepted < seq < turn and codes[seq] == REFUSED_CONTENT for seq in view.failed):
+        return None
+    return max((entry.seq for entry in view.tail if entry.seq < turn), default=None)
+
+
+def _as_is(transcript: Transcript, limits: Limits, state: _CallState) -> Stage:
+    view = history.survey(transcript)
+    size = measure(transcript, limits, view)
+    if state.compact_first and (step := compact_if_due(transcript, limits, size, view)):
+        answer = yield step
+        state.compacted = answer is not None
+        if answer is not None:
+            return answer
+    state.size, state.view = size, view
+    return transcript
+
+
+def _shortened(transcript: Transcript, limits: Limits, state: _CallState) -> Stage:
     targets = oversized_results(transcript, limits.result_limit())
     if not targets:
         return None
     return (yield Shorten([Shortened(targets=tuple(targets), limit=limits.result_limit())]))
 
 
-def _compacted(transcript: Transcript, limits: Limits, climb: _Climb) -> Stage:
-    plan = None if climb.compacted else _on_overflow(transcript, limits)
+def _compacted(transcript: Transcript, limits: Limits, state: _CallState) -> Stage:
+    plan = None if state.compacted else on_overflow(transcript, limits)
     if plan is None:
         return None
     return (yield Compact(plan, "overflow", measure(transcript, limits), again_shortened(plan)))
 
 
-def _rescued(transcript: Transcript, limits: Limits, climb: _Climb) -> Stage:
-    bodies = rescue(transcript, limits, climb.refused)
-    if bodies is None:
+def _rescued(transcript: Transcript, limits: Limits, state: _CallState) -> Stage:
+    if state.unrescued is not None:
+        return (yield from _rescued_further(transcript, limits, state))
+    state.unrescued = transcript
+    bodies = rescue(transcript, limits, state.refused)
+    ready = (yield Rescue(bodies)) if bodies else None
+    if ready is not None:
+        state.aim = target_of(transcript, limits, state.refused)
+    return ready
+
+
+def _rescued_further(transcript: Transcript, limits: Limits, state: _CallState) -> Stage:
+    """Replaces the previous rescue by one of half its size, as long as no refusal says what would fit."""
+    if not state.aim or state.unrescued is None or state.refused is None or _has_numbers(state.refused):
         return None
-    return (yield Rescue(bodies))
+    state.aim //= 2
+    bodies = rescue(state.unrescued, limits, None, target=state.aim)
+    newest = max(entry.seq for entry in transcript if isinstance(entry, Compaction))
+    instead = [Undo(target=newest), *(bodies or ())]
+    if not bodies or not shrinks(transcript, instead, limits):
+        return None
+    return (yield Rescue(instead))
 
 
-_STAGES = {"as_is": _as_is, "shortened": _shortened, "compacted": _compacted, "rescued": _rescued}
+def _has_numbers(refused: ContextOverflow) -> bool:
+    return refused.window > 0
 
 
-def of_history(shown: History, limits: Limits) -> int:
-    return tokens.estimate(
-        shown.messages, limits.estimator, system=shown.system, tools=limits.tools, scale=limits.scale
-    )
+RESCUES_MAX = 5
+"""The most calls with a rescued prompt: the last is at 1/32 of the size that was refused first."""
 
-
-def measure(transcript: Transcript, limits: Limits, view: View | None = None) -> int:
-    """The size of the next request: what the provider reported last, plus an estimate of what came after.
-
-    Only the calibrated estimator is anchored; the compatible ones must give the figures of the systems they
-    imitate. A report from before the newest compaction, shortening or undo says nothing about the prompt now.
-    """
-    view = view or history.survey(transcript)
-    if limits.estimator == "calibrated" and (anchor := _anchor(transcript, view)):
-        seq, reported = anchor
-        later: list[history.ApiMessage] = [
-            {"role": "user", "content": history.shown_content(entry, view)} for entry in view.tail if entry.seq > seq
-        ]
-        return reported + tokens.of_messages(later, scale=limits.scale)
-    return of_history(history.build(transcript, system=limits.system, inject=limits.inject, view=view), limits)
-
-
-def _anchor(transcript: Transcript, view: View) -> tuple[int, int] | None:
-    shaped = max((e.seq for e in transcript if isinstance(e, Compaction | Shortened | Undo)), default=0)
-    for entry in reversed(view.tail):
-        if entry.seq <= shaped:
-            return None
-        if isinstance(entry, Assistant) and (reported := context_tokens(entry.usage)):
-            return entry.seq, reported
-    return None
+_STAGES = (
+    ("as_is", _as_is),
+    ("shortened", _shortened),
+    ("compacted", _compacted),
+    *(("rescued", _rescued),) * RESCUES_MAX,
+)
 
 
 def compact_if_due(
     transcript: Transcript, limits: Limits, size: int | None = None, view: View | None = None
 ) -> Compact | None:
-    """What a trigger that holds asks for; None if there is none, or nothing would be gained."""
+    """The compaction that a trigger asks for; None if no trigger fires, or nothing would be gained."""
     view = view or history.survey(transcript)
     size = measure(transcript, limits, view) if size is None else size
     trigger = compaction.due(
@@ -235,12 +306,8 @@ def compact_if_due(
     return Compact(plan, trigger.kind, size, along) if trigger and plan else None
 
 
-def entry_size(limits: Limits, view: View) -> compaction.Size:
-    return compaction.sizer(view, limits.estimator, limits.scale)
-
-
 def _either(transcript: Transcript, limits: Limits) -> tuple[Plan | None, list[Entry]]:
-    """The policy's plan; failing that, the same with what was shortened kept so."""
+    """The policy's plan; if there is none, the plan that keeps shortened results shortened."""
     if plan := worthwhile(transcript, limits):
         return plan, []
     plan = worthwhile(transcript, limits, shortened=True)
@@ -250,10 +317,10 @@ def _either(transcript: Transcript, limits: Limits) -> tuple[Plan | None, list[E
 def worthwhile(
     transcript: Transcript, limits: Limits, *, shortened: bool = False, refused: bool = False
 ) -> Plan | None:
-    """A plan that is sure to shrink the prompt: its floor is below what there is now, both estimated the same way.
+    """A plan that certainly shrinks the prompt: its minimum is below the current size, both estimated the same way.
 
-    Once a request was `refused`, the estimate was wrong, and what would be sent decides instead: a coarse estimator
-    sees no size at all in short messages.
+    After a request was `refused`, the estimate was wrong. Then the length of what would be sent decides instead,
+    because a coarse estimator counts short messages as nothing.
     """
     size = entry_size(limits, history.survey(transcript))
     plan = compaction.plan(
@@ -262,17 +329,19 @@ def worthwhile(
     if plan is None or _is_clearly_worthwhile(plan, size):
         return plan
     least = least_after(plan, limits, along=again_shortened(plan) if shortened else ())
-    now = history.build(transcript, system=limits.system, inject=limits.inject)
-    shrinks = _length(least) < _length(now) if refused else of_history(least, limits) < of_history(now, limits)
+    now = shown(transcript, limits)
+    shrinks = length(least) < length(now) if refused else of_history(least, limits) < of_history(now, limits)
     return plan if shrinks else None
 
 
 CLEARLY_TOKENS = 2_000
-"""More than a summary's frame takes by far: where so much is folded, nothing else needs to be measured."""
+"""Far more than the frame of a summary: if this much is compacted, nothing else needs to be measured."""
 
 
-def _is_clearly_worthwhile(plan: Plan, size: compaction.Size) -> bool:
-    """Whether the first few folded messages alone are worth it. Where there are pins, they may stay in the prompt."""
+def _is_clearly_worthwhile(plan: Plan, size: compaction.MessageSize) -> bool:
+    """Whether the first few messages to compact are worth it alone. With pins this is unknown: they may stay in the
+    prompt.
+    """
     if any(isinstance(entry, Pin) for entry in plan.transcript):
         return False
     return sum(size(entry) for entry in plan.fold[:CLEARLY_LOOKED_AT]) > CLEARLY_TOKENS
@@ -295,20 +364,20 @@ def added_messages(inject: str) -> int:
 
 
 def floor(plan: Plan, limits: Limits, *, along: Sequence[Entry] = ()) -> int:
-    """The least that would be sent after this plan: system, tools, pins, tail, and next to no summary."""
+    """The minimum size after this plan: system prompt, tools, pins, tail, and almost no summary."""
     return of_history(least_after(plan, limits, along=along), limits)
 
 
 def least_after(plan: Plan, limits: Limits, *, along: Sequence[Entry] = ()) -> History:
     least = Compaction(summary="-", first_kept=plan.first_kept, covers=plan.covers)
-    return _shown_with(plan.transcript, [least, *along], limits)
+    return shown_with(plan.transcript, [least, *along], limits)
 
 
-def _on_overflow(transcript: Transcript, limits: Limits) -> Plan | None:
+def on_overflow(transcript: Transcript, limits: Limits) -> Plan | None:
     view = history.survey(transcript)
     if not compaction.may_compact(transcript, view, window=limits.window, size=entry_size(limits, view), asked=True):
         return None
-    # Where the policy's own tail leaves nothing to fold, keep less.
+    # If the tail that the policy keeps leaves nothing to compact, keep less.
     less = replace(limits, keep=Keep("from_last_user"))
     return worthwhile(transcript, limits, shortened=True, refused=True) or worthwhile(
         transcript, less, shortened=True, refused=True
@@ -324,96 +393,3 @@ def oversized_results(transcript: Transcript, limit: int) -> list[int]:
         and len(cuttable(entry.content)) > limit
         and view.shortened.get(entry.seq, limit + 1) > limit
     ]
-
-
-def rescue(transcript: Transcript, limits: Limits, refused: ContextOverflow | None) -> list[Entry] | None:
-    """The largest end of the tail that is sure to fit, under a digest; tool results in it cut to stubs."""
-    view = history.survey(transcript)
-    shown = history.build(transcript, system=limits.system, inject=limits.inject, view=view)
-    target = _target(of_history(shown, limits), limits, refused)
-    found: list[Entry] | None = None
-    for bodies in _rescues(transcript, view, limits, target):
-        after = _shown_with(transcript, bodies, limits)
-        size = of_history(after, limits)
-        if _length(after) >= _length(shown):
-            continue
-        if found is None or size <= target:
-            sizes = {"tokens_before": measure(transcript, limits, view), "tokens_after": size}
-            found = [replace(bodies[0], **sizes), *bodies[1:]]
-        if size <= target:
-            break
-    return found
-
-
-def _rescues(transcript: Transcript, view: View, limits: Limits, target: int) -> Iterator[list[Compaction | Shortened]]:
-    """From the most that may fit to the least there can be: by the cut, and by the length of the digest."""
-    cuts = compaction.seams(view.tail, limits.waiting)
-    stubs = _stub_limit(limits)
-    room = int(min(limits.window * DIGEST_SHARE, target * DIGEST_OF_TARGET))
-    suffix = _suffix_sizes(view, limits, stubs)
-    fixed = _fixed_size(limits, view) + room
-    fitting = [cut for cut in cuts if fixed + suffix[cut] <= target]
-    for cut in dict.fromkeys([*fitting[:1], *cuts[-1:]]):
-        plan = compaction.cut_at(transcript, view, cut, added=0)
-        assert plan is not None  # a seam is never before the first message
-        yield _rescue_bodies(plan, room * CHARS_PER_TOKEN, stubs)
-        yield _rescue_bodies(plan, room, stubs)  # for scripts with a token to each character
-
-
-def size_after(transcript: Transcript, bodies: Sequence[Entry], limits: Limits) -> int:
-    """What the prompt would take once these entries are in the log."""
-    return of_history(_shown_with(transcript, bodies, limits), limits)
-
-
-def shrinks(transcript: Transcript, bodies: Sequence[Entry], limits: Limits) -> bool:
-    """Whether less would be sent once these entries are in the log, by its length and not by any estimate."""
-    now = history.build(transcript, system=limits.system, inject=limits.inject)
-    return _length(_shown_with(transcript, bodies, limits)) < _length(now)
-
-
-def _length(shown: History) -> int:
-    return len(shown.system) + len(json.dumps(shown.messages, default=str))
-
-
-def _rescue_bodies(plan: Plan, digest_chars: int, stubs: int) -> list[Compaction | Shortened]:
-    summary = summaries.digest(plan, digest_chars)
-    body = compaction.complete(plan, summary, trigger="rescue", tokens_before=0, tokens_after=0)
-    long = [e.seq for e in plan.kept if isinstance(e, ToolResult) and len(cuttable(e.content)) > stubs]
-    return [body, Shortened(targets=tuple(long), limit=stubs)] if long else [body]
-
-
-def _shown_with(transcript: Transcript, bodies: Sequence[Entry], limits: Limits) -> History:
-    end = transcript[-1].seq
-    added = [replace(body, seq=end + n) for n, body in enumerate(bodies, 1)]
-    return history.build([*transcript, *added], system=limits.system, inject=limits.inject)
-
-
-def _stub_limit(limits: Limits) -> int:
-    return max(summaries.STUB_CHARS, limits.result_limit() // 10)
-
-
-def _target(now: int, limits: Limits, refused: ContextOverflow | None) -> int:
-    share = RESCUE_SHARE
-    if refused is not None and 0 < refused.window < refused.tokens:
-        share = min(share, refused.window / refused.tokens * 0.8)
-    return min(int(now * share), limits.window - compaction.reserve(16_384, limits.window))
-
-
-def _fixed_size(limits: Limits, view: View) -> int:
-    return tokens.estimate(
-        [{"role": "user", "content": history.pins_text(view) or "-"}],
-        limits.estimator,
-        system=limits.system,
-        tools=limits.tools,
-        scale=limits.scale,
-    )
-
-
-def _suffix_sizes(view: View, limits: Limits, stub: int) -> Sequence[int]:
-    size = entry_size(limits, view)
-    sums = [0] * (len(view.tail) + 1)
-    for index in range(len(view.tail) - 1, -1, -1):
-        entry = view.tail[index]
-        shown = replace(entry, content=cut_content(entry.content, stub)) if isinstance(entry, ToolResult) else entry
-        sums[index] = sums[index + 1] + size(shown)
-    return sums

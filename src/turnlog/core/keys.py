@@ -1,31 +1,44 @@
 """Where a message belongs: Inbound → SessionKey, and keys as text.
 
-A key is made here and nowhere else. Distinct raw ids never share a key: each part is percent-encoded where it could
-be mistaken for punctuation, and nothing is trimmed, lower-cased or replaced.
+Only this module creates keys. Two different raw ids never share a key: each part is percent-encoded where it could be
+mistaken for punctuation, and nothing is trimmed, lower-cased or replaced.
 """
 
 import re
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
 from ..errors import UsageError
+from .arguments import Typed
 
 AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+MADE_ID = re.compile(r"ses-[0-9]{13}-[a-z0-9]{6}\Z")
+"""The form of the ids that Turnlog makes. Only such a text is read as an id without being asked to."""
+DEFAULT_AGENT = "main"
+APP_CHANNEL = "app"
+"""The channel of sessions that a program names itself."""
 KEY_MAX_CHARS = 1024
 """A key is an index column and part of every session header; platforms' ids are far shorter."""
 
 ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
-Kind: TypeAlias = Literal["direct", "group"]
+ChatKind: TypeAlias = Literal["direct", "group"]
 ChatType: TypeAlias = Literal["direct", "group", "thread", "unknown"]
 
-DM_SCOPES = ("per-account-channel-peer", "per-channel-peer", "per-peer", "main")
+DmScope: TypeAlias = Literal["per-account-channel-peer", "per-channel-peer", "per-peer", "main"]
+DM_SCOPES: tuple[DmScope, ...] = get_args(DmScope)
+API = "api"
+"""The channel of clients that speak the protocol of OpenAI or Anthropic and run their own loop."""
+FRAMEWORKS = frozenset({"openai_agents", "langgraph", "claude_agent_sdk", "google_adk", "pydantic_ai"})
+"""The channels of sessions that agent frameworks write through an adapter. Their turns are the framework's own: nobody
+else marks them as cut short, runs them again or answers them.
+"""
 KEY_FORMATS = ("canonical", "triple", "zeroclaw")
 
 _FIRST_WORDS = ("agent", "direct", "group", "thread")
-"""What other formats begin with: an agent of that name cannot be told in a triple."""
+"""The words that other formats begin with: an agent with such a name cannot be written as a triple."""
 
 CHAT_TYPES: dict[str, ChatType] = {
     **dict.fromkeys(("direct", "dm", "private", "p2p", "c2c"), "direct"),
@@ -34,7 +47,7 @@ CHAT_TYPES: dict[str, ChatType] = {
 }
 
 
-class Inbound(Struct, frozen=True):
+class Inbound(Struct, metaclass=Typed, frozen=True):
     """One incoming message, normalised by an edge. Empty strings count as absent."""
 
     channel: str
@@ -49,18 +62,42 @@ class Inbound(Struct, frozen=True):
     blocks: tuple[dict[str, Any], ...] = ()
 
 
-class SessionKey(Struct, frozen=True, kw_only=True):
-    """The place of a conversation, in raw parts."""
+class SessionKey(Struct, metaclass=Typed, frozen=True, kw_only=True):
+    """The place of a conversation, as raw parts."""
 
     agent: str
     channel: str
-    kind: Kind
+    kind: ChatKind
     peer: str
     account: str | None = None
     thread: str | None = None
 
     def __str__(self) -> str:
         return format(self)
+
+
+class SessionById(Struct, metaclass=Typed, frozen=True):
+    """A session by its id, which may have any form that ids may have."""
+
+    id: str
+
+
+def named(text: str) -> SessionKey | SessionById:
+    """What a text means where a program names a session: an id of Turnlog's own form, a key that begins with `agent:`,
+    and otherwise the name of a person or thing that the default agent talks with.
+    """
+    if MADE_ID.match(text):
+        return SessionById(text)
+    return parse(text) if text.startswith("agent:") else app_key(text)
+
+
+def app_key(user: str, *, agent: str = DEFAULT_AGENT, channel: str = APP_CHANNEL) -> SessionKey:
+    """The key of the direct chat with this user. The text is never read as an id or a key."""
+    check_agent(agent)
+    for name, value in (("user", user), ("channel", channel)):
+        if not value:
+            raise UsageError(f"the {name} of a session is empty", hint='Give a name, such as t.session("ann").')
+    return _checked(SessionKey(agent=agent, channel=channel, kind="direct", peer=user))
 
 
 def resolve(inbound: Inbound, *, agent: str = "main", dm_scope: str = "per-account-channel-peer") -> SessionKey:
@@ -92,7 +129,7 @@ def _is_direct(inbound: Inbound) -> bool:
         case "group" | "thread":
             return False
         case _:
-            # A group on a platform we do not know must never join somebody's private session.
+            # A group on an unknown platform must never join a private session.
             return not inbound.chat_id or inbound.chat_id == inbound.sender_id
 
 
@@ -113,7 +150,7 @@ def _direct_key(
 
 def _need(value: str | None, name: str) -> str:
     if not value:
-        raise UsageError(f"an inbound message of this kind needs {name}", hint=f"Fill in {name} in the edge.")
+        raise UsageError(f"an inbound message of this kind needs {name}", hint=f"Set {name}.")
     return value
 
 
@@ -124,7 +161,7 @@ def _checked(key: SessionKey) -> SessionKey:
 
 
 def format(key: SessionKey, style: str = "canonical") -> str:  # noqa: A001 - keys.format(key) reads as intended
-    """The key as text. `triple` cannot say everything (groups, threads); what it cannot stays canonical."""
+    """The key as text. `triple` cannot express groups and threads; such keys stay canonical."""
     match style:
         case "canonical":
             return _canonical(key)
@@ -139,6 +176,13 @@ def format(key: SessionKey, style: str = "canonical") -> str:  # noqa: A001 - ke
             raise UsageError(f"unknown key format {style!r}", hint=f"Use one of {', '.join(KEY_FORMATS)}.")
 
 
+def shown(text: str, style: str) -> str:
+    """A canonical key as it is shown to people: in that style, unless it would then mean another place."""
+    key = parse(text)
+    found = format(key, style)
+    return found if parse(found, agent=key.agent) == key else text
+
+
 def _canonical(key: SessionKey) -> str:
     account = (key.account,) if key.account else ()
     thread = ("thread", key.thread) if key.thread else ()
@@ -150,7 +194,7 @@ def _joined(*parts: str) -> str:
 
 
 def parse(text: str, *, agent: str = "main") -> SessionKey:
-    """Reads any of the three formats. `agent` is used where the format does not name one."""
+    """Reads any of the three formats. `agent` is used if the format does not name one."""
     if len(text) > KEY_MAX_CHARS:
         raise UsageError(f"the session key is longer than {KEY_MAX_CHARS} characters", hint="Use shorter ids.")
     raw = text.split(":")
@@ -188,7 +232,7 @@ def _not_a_key(text: str) -> UsageError:
 def encode_part(part: str) -> str:
     if part.isalnum():
         return part
-    return "".join(_encode_char(char) if _must_encode(char) else char for char in part)
+    return "".join(encode_char(char) if _must_encode(char) else char for char in part)
 
 
 def _must_encode(char: str) -> bool:
@@ -196,7 +240,7 @@ def _must_encode(char: str) -> bool:
     return char in ":/%" or char.isspace() or control or "\ud800" <= char <= "\udfff"
 
 
-def _encode_char(char: str) -> str:
+def encode_char(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
@@ -212,7 +256,7 @@ def _decode_run(run: re.Match[str]) -> str:
     try:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
-        return run[0]  # not ours: leave it as it stands
+        return run[0]  # not Turnlog's: leave it unchanged
 
 
 def check_agent(agent: str) -> str:
@@ -225,7 +269,7 @@ def check_agent(agent: str) -> str:
 
 
 def check_session_id(session_id: str) -> str:
-    """Ids become file names in one store: this is the only gate, and every store passes through it."""
+    """Checks an id before every use, because one store uses ids as file names. Every store calls this."""
     if not SESSION_ID.match(session_id):
         raise UsageError(
             f"{session_id[:80]!r} is not a session id",
@@ -235,5 +279,5 @@ def check_session_id(session_id: str) -> str:
 
 
 def session_id(now_ms: int, random: bytes) -> str:
-    """`random`: six bytes. 36^6 suffixes a millisecond; stores refuse the one that exists already."""
+    """`random`: six bytes. There are 36^6 suffixes per millisecond; stores refuse an id that exists already."""
     return f"ses-{now_ms:013d}-" + "".join(ID_ALPHABET[byte % 36] for byte in random[:6])

@@ -1,15 +1,15 @@
-"""Secrets of known shapes, masked in what leaves: exports, logs, convlogs. Never in the prompt, never in a transcript.
+"""Masks secrets of known shapes in exports, logs and convlogs; never in the prompt or in a transcript.
 
 Only shapes that a provider documents are masked, each by its own prefix, alphabet and length. Guessing by randomness
-would hit digests, ids and base64 pictures, and a reader who meets masks everywhere stops trusting the text.
-What is masked keeps its first characters, so that a person can tell which key it was.
+would hit digests, ids and base64 pictures, and readers would stop trusting a text with masks everywhere. A masked
+secret keeps its first characters, so that a person can tell which key it was.
 """
 
 import re
 from typing import Any, cast
 
 SHOWN_CHARS = 4
-"""Enough to tell a kind of key, too few to guess one."""
+"""Enough characters to recognise a kind of key, too few to guess one."""
 
 MASK = "[masked]"
 
@@ -42,9 +42,9 @@ _BEFORE = r"(?<![A-Za-z0-9_-])"
 """A key begins a word: `task-…` holds no `sk-…`."""
 
 _ANY = re.compile(f"{_BEFORE}(?:{'|'.join(f'(?:{shape})' for _, shape in _KINDS)})", re.DOTALL)
-"""What must stand before is asked once and not for each shape: fifteen times as fast over prose."""
+"""The lookbehind is tested once and not for each shape: fifteen times as fast on prose."""
 _KEPT = ("aws", "hook", "bearer", "url")
-"""Groups that name what follows; they stay as they are."""
+"""Groups that name what follows; they are not masked."""
 
 
 def mask(text: str) -> str:
@@ -61,7 +61,7 @@ def _masked(found: re.Match[str]) -> str:
 
 
 def mask_all(value: Any) -> Any:
-    """Every text in plain JSON, names of fields included."""
+    """Masks every text in plain JSON, including names of fields."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, list):

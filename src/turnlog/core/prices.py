@@ -1,6 +1,6 @@
-"""What a model's work costs, from the usage it reported. List prices change: every figure here is "about".
+"""What a turn costs, from the usage that the model reported. List prices change: every figure is approximate.
 
-A model that nobody has put a price on costs None, never 0: a wrong figure is worse than none.
+The cost of a model without a price here is None, never 0: a wrong figure is worse than none.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ PRICES: tuple[tuple[str, Price], ...] = (
     ("offline", FREE),
     ("scripted", FREE),
 )
-"""By family, the first that fits; longer names stand before shorter ones."""
+"""Prices by family, the first match counts; longer names come before shorter ones."""
 
 
 def price_of(model: str | None) -> Price | None:
@@ -41,12 +41,12 @@ def price_of(model: str | None) -> Price | None:
 
 
 def _is_of(model: str, family: str) -> bool:
-    """gpt-5 and gpt-5-2026 are of one family, gpt-5.9 is not: nobody knows what that one costs."""
+    """gpt-5 and gpt-5-2026 are one family, gpt-5.9 is not: its price is unknown."""
     return model == family or model.startswith((f"{family}-", f"{family}:"))
 
 
 def cost(model: str | None, usage: Mapping[str, Any] | None) -> float | None:
-    """US dollars, about; None if this model has no price here."""
+    """US dollars, approximately; None if this model has no price here."""
     price = price_of(model)
     if price is None:
         return None
@@ -57,8 +57,7 @@ def cost(model: str | None, usage: Mapping[str, Any] | None) -> float | None:
         "cache_read_input_tokens": price.cache_read,
         "cache_creation_input_tokens": price.cache_write,
     }
-    return sum(weight * _figure(figures.get(name)) for name, weight in weights.items()) / 1_000_000
-
-
-def _figure(count: Any) -> int:
-    return count if isinstance(count, int) else 0
+    return (
+        sum(weight * (count if isinstance(count := figures.get(name), int) else 0) for name, weight in weights.items())
+        / 1_000_000
+    )

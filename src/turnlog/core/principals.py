@@ -1,17 +1,20 @@
-"""Who may see and use what. What one may not see does not exist for one; the caller says NotFound, not Denied."""
+"""Decides who may see and use what. For what a principal may not see, the caller says NotFound, not Denied."""
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import Denied, NotFound
 from . import keys, query as queries
+from .arguments import Typed
 from .keys import SessionKey
 from .query import Query
 from .session import Session
 
 
-class Principal(Struct, frozen=True):
-    """On whose behalf. Scopes: chat (own sessions), read (its agents'), admin (all)."""
+class Principal(Struct, metaclass=Typed, frozen=True):
+    """The person or program on whose behalf a call is made. Scopes: chat (own sessions), read (its agents'), admin
+    (all).
+    """
 
     name: str
     scopes: frozenset[str] = frozenset({"chat"})
@@ -20,11 +23,20 @@ class Principal(Struct, frozen=True):
 
 
 OWNER = Principal("owner", frozenset({"admin"}))
-"""Whoever runs Turnlog on their own machine."""
+"""The user who runs Turnlog on their own machine."""
+
+
+HOMES = ("web", "api")
+"""The channels of principals' own sessions: the page, and clients of the compatible endpoints."""
+
+
+def of_agent(agent: str) -> Principal:
+    """An agent acting for itself, as its tools do: it may see its own sessions and change nothing."""
+    return Principal(f"agent {agent}", frozenset({"read"}), frozenset({agent}))
 
 
 def home_key(who: Principal, agent: str) -> SessionKey:
-    """Where a principal's own sessions are."""
+    """The key of a principal's own sessions."""
     return SessionKey(agent=agent, channel="web", kind="direct", peer=who.name)
 
 
@@ -33,31 +45,47 @@ def sees(who: Principal, row: Session) -> bool:
         return False
     if not who.scopes.isdisjoint({"admin", "read"}):
         return True
-    return "chat" in who.scopes and row.key == keys.format(home_key(who, row.agent))
+    return "chat" in who.scopes and is_home(who, row)
+
+
+def is_home(who: Principal, row: Session) -> bool:
+    """Whether it is the principal's own session: a direct one with their name, on the page or through a client."""
+    if row.channel not in HOMES:
+        return False
+    key = keys.parse(row.key)
+    return (key.channel, key.kind, key.peer, key.account) == (row.channel, "direct", who.name, None)
 
 
 def owns(who: Principal, row: Session) -> bool:
-    """May write to it. Seeing it by the scope `read` is not enough, also for one who may chat elsewhere."""
+    """Whether the principal may write to it. The scope `read` is not enough, even together with `chat`."""
     if not sees(who, row):
         return False
-    return "admin" in who.scopes or ("chat" in who.scopes and row.key == keys.format(home_key(who, row.agent)))
+    return "admin" in who.scopes or ("chat" in who.scopes and is_home(who, row))
+
+
+def check_agent(who: Principal, agent: str) -> None:
+    if who.agents is not None and agent not in who.agents:
+        raise NotFound("there is no such agent")
 
 
 def check_key(who: Principal, key: SessionKey) -> None:
-    if who.agents is not None and key.agent not in who.agents:
-        raise NotFound("there is no such agent")
-    if "admin" not in who.scopes and key != home_key(who, key.agent):
-        raise Denied("this key belongs to somebody else")
+    check_agent(who, key.agent)
+    if "admin" in who.scopes or ("chat" in who.scopes and key == home_key(who, key.agent)):
+        return
+    if "read" in who.scopes:
+        raise Denied("you may not use this key")
+    raise NotFound("there is no such key", hint="Leave out the key to use your own.")
 
 
 def narrow(who: Principal, query: Query) -> Query:
-    """The same question, about what is theirs only."""
+    """The same query, restricted to what the principal may see."""
     asked = queries.agents(query)
     theirs = None if who.agents is None else tuple(sorted(who.agents))
     if who.agents is not None and asked is not None and not who.agents.issuperset(asked):
-        raise Denied("name agents that are yours")
+        raise Denied("you may not use these agents", hint="Name your own agents.")
     if who.scopes.isdisjoint({"admin", "read"}):
-        return replace(query, key=keys.format(home_key(who, _only(asked or theirs or ("main",)))))
+        agent = _only(asked or theirs or ("main",))
+        return replace(query, homes=tuple(keys.format(replace(home_key(who, agent), channel=one)) for one in HOMES))
     if asked is None and theirs is not None:
         return replace(query, agent=theirs[0] if len(theirs) == 1 else theirs)
     return query
@@ -65,5 +93,5 @@ def narrow(who: Principal, query: Query) -> Query:
 
 def _only(agents: tuple[str, ...]) -> str:
     if len(agents) != 1:
-        raise Denied("name one of your agents")
+        raise Denied("the agent is not clear", hint="Name one of your agents.")
     return agents[0]

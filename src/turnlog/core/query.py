@@ -1,33 +1,40 @@
-"""Which sessions are meant, in which order, page by page.
+"""Selects sessions, in an order, page by page.
 
-Every order is total, the id decides last; so a cursor names a place between two rows, whatever has changed since. The
-order of another query's cursor is not guessed at: it is refused.
+Every order is total, because the id decides last. So a cursor names a place between two rows, whatever has changed
+since. A cursor of another order is refused.
 """
 
-from collections.abc import Sequence
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from operator import attrgetter
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import UsageError
 from . import keys
-from .session import Session, StatusValue
+from .arguments import Named, Typed
+from .rows import Session, StatusValue
 
 PAGE_MAX = 200
 NUMBER_MAX_CHARS = 15
-"""Of a number in a cursor: more than any clock says, and still a number to every database."""
+"""The digits of a number in a cursor: more than any clock has, and still a number for every database."""
 UNTRASHED: tuple[StatusValue, ...] = ("active", "inactive", "archived")
-"""What people mean by their sessions, unless they ask for the trash."""
+"""The sessions that people mean unless they ask for the trash."""
 
 Sort: TypeAlias = Literal["newest", "messages", "tokens"]
-"""Newest first; or the most messages or tokens first, and then the newest."""
+"""Newest first; or most messages or tokens first, and among equals the newest."""
 T = TypeVar("T")
 _STATUSES = frozenset(get_args(StatusValue))
 _SORTS = get_args(Sort)
 
 
-class Query(Struct, frozen=True, kw_only=True):
-    """All that is given must hold. Unset fields do not restrict."""
+class Query(Struct, metaclass=Typed, frozen=True, kw_only=True):
+    """All given fields must match. Unset fields do not restrict.
+
+    A field that the row has too is compared with it, on every store, without being named anywhere else.
+    """
 
     id: str | None = None
     ids: tuple[str, ...] = ()
@@ -40,28 +47,43 @@ class Query(Struct, frozen=True, kw_only=True):
     status: str | tuple[str, ...] | None = None
     """This one, or any of these."""
     prefix: str | None = None
-    """Begins the id, the key or the label."""
+    """The beginning of the id, the key or the label."""
+    key_prefix: str | None = None
+    """The beginning of the key."""
+    homes: tuple[str, ...] = ()
+    """Any of these keys, or a thread at one of them."""
     q: str | None = None
-    """Words, each somewhere in title, label, key or id."""
+    """Words, each of which must occur in title, label or key."""
     unfinished: bool = False
-    """Only where messages wait or a turn is under way: what a restart has to look after."""
+    """Only sessions with waiting messages or a running turn: those that a restart has to handle."""
+    waiting: bool | None = None
+    """Whether a call waits for a person's word."""
     sort: Sort = "newest"
     limit: int = 50
     cursor: str | None = None
 
 
-class Page(Struct, Generic[T], frozen=True):
+_COMPARED = tuple(name for name in Query.__struct_fields__ if name in Session.__struct_fields__)
+
+
+class Page(Struct, Generic[T], metaclass=Named, frozen=True):
     items: list[T]
     next: str | None
     total: int
-    """How many match in all, not only on this page."""
+    """The number of all matches, not only on this page."""
 
 
-class Hit(Struct, frozen=True, kw_only=True, rename="camel"):
+class Hit(Struct, metaclass=Named, frozen=True, kw_only=True, rename="camel"):
     session_id: str
     seq: int
     role: str
+    """user, assistant, tool, summary or title."""
     snippet: str
+    """One line of text around the match."""
+    time: str = ""
+    state: Literal["tail", "compacted", "rewound"] = "tail"
+    matches: tuple[tuple[int, int], ...] = ()
+    """(start, end) of each match in the snippet, in characters."""
 
 
 def check(query: Query) -> Query:
@@ -79,7 +101,7 @@ def check(query: Query) -> Query:
 
 
 def named_status(name: str) -> str | tuple[str, ...] | None:
-    """`status` of a query, by the name that people give it: a status, `untrashed` or `all`."""
+    """The `status` of a query by the name that people use: a status, `untrashed` or `all`."""
     return {"untrashed": UNTRASHED, "all": None}.get(name, name)
 
 
@@ -93,19 +115,38 @@ def statuses(query: Query) -> tuple[str, ...] | None:
     return (query.status,) if isinstance(query.status, str) else query.status
 
 
-def matches(query: Query, row: Session) -> bool:
-    return (
-        (query.id is None or row.id == query.id)
-        and (not query.ids or row.id in query.ids)
-        and (query.key is None or row.key == query.key)
-        and (query.agent is None or row.agent in (agents(query) or ()))
-        and (query.channel is None or row.channel == query.channel)
-        and (query.label is None or row.label == query.label)
-        and (query.status is None or row.status in (statuses(query) or ()))
-        and (query.prefix is None or _begins(row, query.prefix))
-        and (query.q is None or _mentions(row, query.q))
-        and (not query.unfinished or row.under_way or bool(row.received))
-    )
+def compared(query: Query) -> list[tuple[str, tuple[Any, ...]]]:
+    """(field of the row, the values that it may have), for each field that restricts."""
+    found: list[tuple[str, tuple[Any, ...]]] = [("id", query.ids)] if query.ids else []
+    for name in _COMPARED:
+        value: Any = getattr(query, name)
+        if value is not None:
+            found.append((name, cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)))
+    return found
+
+
+def matcher(query: Query) -> Callable[[Session], bool]:
+    """Tells whether a row matches. Made once for a list, because the list may be long."""
+    fields = compared(query)
+
+    def matches(row: Session) -> bool:
+        for name, values in fields:
+            if getattr(row, name) not in values:
+                return False
+        return (
+            (query.prefix is None or _begins(row, query.prefix))
+            and (query.key_prefix is None or row.key.startswith(query.key_prefix))
+            and (not query.homes or row.key in query.homes or row.key.startswith(threads_at(query.homes)))
+            and (query.q is None or _mentions(row, query.q))
+            and (not query.unfinished or row.unfinished)
+        )
+
+    return matches
+
+
+def threads_at(homes: Sequence[str]) -> tuple[str, ...]:
+    """The beginnings of the keys of their threads."""
+    return tuple(f"{key}:thread:" for key in homes)
 
 
 def _begins(row: Session, prefix: str) -> bool:
@@ -118,24 +159,52 @@ def _mentions(row: Session, words: str) -> bool:
 
 
 def haystack(row: Session) -> str:
-    """What `q` looks through."""
-    return "\n".join((row.title, row.label or "", row.key, row.id)).casefold()
+    """The text that `q` is searched in. Not the id: the time in it would match nearly every number."""
+    return "\n".join((row.title, row.label or "", row.key)).casefold()
+
+
+def as_beginning(query: Query) -> Query | None:
+    """The same query, with its only word as the beginning of an id, a key or a label; None if it has several words."""
+    word = (query.q or "").strip()
+    return replace(query, q=None, prefix=word) if word and len(word.split()) == 1 and query.prefix is None else None
 
 
 def is_plain(query: Query) -> bool:
-    """Only agent and status restrict: their numbers can be kept instead of counted."""
+    """Whether only agent and status restrict it: such totals can be kept instead of counted."""
     return (
-        not query.ids
-        and not query.unfinished
-        and all(value is None for value in (query.id, query.key, query.channel, query.label, query.prefix, query.q))
+        not query.unfinished
+        and query.prefix is None
+        and query.key_prefix is None
+        and not query.homes
+        and query.q is None
+        and all(name in ("agent", "status") for name, _ in compared(query))
     )
 
 
+def readings(text: str, within: Query) -> list[Query]:
+    """The queries that a person may have meant, from exact to vague."""
+    readings: list[Query] = []
+    if keys.SESSION_ID.match(text):
+        readings.append(replace(within, ids=(text,)))
+    with suppress(UsageError):
+        readings.append(Query(key=keys.format(keys.parse(text)), agent=within.agent, limit=PAGE_MAX))
+    if text:
+        readings += [replace(within, label=text), replace(within, prefix=text)]
+    return readings
+
+
 def rank(sort: Sort, row: Session) -> tuple[Any, ...]:
-    """What rows are ordered by, the largest first."""
-    if sort == "newest":
-        return row.last_at, row.id
-    return row.message_count if sort == "messages" else row.token_estimate, row.last_at, row.id
+    """The sort key of a row, the largest first."""
+    return _ranked[sort](row)
+
+
+RANKS: dict[Sort, tuple[str, ...]] = {
+    "newest": ("last_at", "id"),
+    "messages": ("message_count", "last_at", "id"),
+    "tokens": ("token_estimate", "last_at", "id"),
+}
+"""The fields that each order compares."""
+_ranked = {sort: attrgetter(*fields) for sort, fields in RANKS.items()}
 
 
 _MARKS: dict[Sort, str] = {"newest": "", "messages": "m", "tokens": "t"}
@@ -146,26 +215,26 @@ def cursor_after(row: Session, sort: Sort = "newest") -> str:
 
 
 def page(query: Query, found: Sequence[Session], total: int) -> Page[Session]:
-    """Of the rows from the cursor on: one more than the page holds, if there are so many."""
+    """The page from the rows after the cursor; `found` has one row more than the page if there are that many."""
     items = [*found[: query.limit]]
     return Page(items, cursor_after(items[-1], query.sort) if len(found) > query.limit else None, total)
 
 
 def place(query: Query) -> tuple[Any, ...] | None:
-    """The rank of the last row of the page before; None on the first page."""
+    """The rank of the last row of the previous page; None on the first page."""
     if query.cursor is None:
         return None
     mark = _MARKS[query.sort]
     *numbers, session_id = query.cursor.removeprefix(mark).split(".")
     if (
         not query.cursor.startswith(mark)
-        or len(numbers) != (1 if query.sort == "newest" else 2)
+        or len(numbers) != len(RANKS[query.sort]) - 1
         or not all(map(_is_number, numbers))
         or not keys.SESSION_ID.match(session_id)
     ):
         raise UsageError(
             f"{query.cursor[:80]!r} is not a cursor of this list",
-            hint="Pass `next` of the page before, unchanged, with the same order.",
+            hint="Pass `next` of the previous page unchanged, with the same order.",
         )
     return (*map(int, numbers), session_id)
 

@@ -1,133 +1,97 @@
-"""The index row of a session, as a fold over its entries; and which entries may be added to it.
+"""Computes the row of a session (`core/rows`) from its entries. A change of this rule raises `rows.FOLD`.
 
-`describe(row, entries)` is the only rule for what a list shows and for what a resume needs: where the tail begins,
-which compactions are active, what is pinned, which messages wait. No store contains any of it.
+`describe(row, entries)` is the only rule for what a list shows and what a resume needs: where the tail begins, which
+compactions are active, what is pinned, which messages wait. No store contains any of it.
 
-A log is a line that may jump back: `rewind` makes an older entry the predecessor of the next one. So the entries that
-count (the live path) are found by walking back from the end and jumping at each rewind. The row remembers only the
-few entries that shape the log (marks), never the messages.
+The row remembers only the few entries that shape the log (`marks`), never the messages. A rewind needs the messages
+that it skips, and a few before them: `needed` says which, and `describe` gets them as `past`.
 """
 
-import unicodedata
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Literal, TypeAlias
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..errors import UsageError
-from . import tokens
+from . import heard, tokens
 from .entries import (
     MESSAGES,
+    SHAPING,
+    Approval,
+    ApprovalAnswer,
     Assistant,
     Compaction,
     Content,
     Entry,
+    Erasure,
     Failed,
     Opened,
-    Origin,
     Pin,
     Received,
     Rewind,
     Selected,
-    Shortened,
     Status,
     Title,
     ToolResult,
     Undo,
-    Unpin,
     User,
-    clean,
     context_tokens,
     has_results,
     text_of,
     tool_uses,
 )
+from .marks import (
+    Interval as Interval,
+    Mark as Mark,
+    Route,
+    Shape as Shape,
+    active as active,
+    joined,
+    live_path as live_path,
+    mark_of,
+    marks_of as marks_of,
+    on_path as on_path,
+    pinned as pinned,
+)
+from .names import TITLE_MAX_CHARS as TITLE_MAX_CHARS, cut_title as cut_title
+from .rows import (
+    FOLD as FOLD,
+    OpenApproval,
+    Session as Session,
+    StatusValue as StatusValue,
+    milliseconds as milliseconds,
+)
+from .turns import Role, after, begins
 
-TITLE_MAX_CHARS = 60
-MARKS_KEPT = 64
-"""Marks in a row before those under older compactions are dropped from it (the log keeps them)."""
-STACK_KEPT = 32
-"""Active compactions a row remembers; undoing more reads the whole log once."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-StatusValue: TypeAlias = Literal["active", "inactive", "archived", "trashed"]
-LastRole: TypeAlias = Literal["", "user", "call", "tool", "assistant", "failed"]
-"""`call`: an assistant message that asks for tools."""
-Interval: TypeAlias = tuple[int, int]
-
-
-class Mark(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """One entry that shapes the log. `at` is its target, `to` of a rewind, or `first_kept`."""
-
-    kind: Literal["compaction", "shortened", "pin", "unpin", "rewind", "undo"]
-    seq: int
-    at: int
-    saved: int = 0
-    """Tokens a compaction took away, so that its undo can give them back."""
-
-
-class Session(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
-    """What is known of a session without reading it."""
-
-    id: str
-    key: str
-    agent: str = field(name="agentId")
-    channel: str
-    label: str | None = None
-    title: str = ""
-    title_by: Literal["", "first", "auto", "user"] = ""
-    status: StatusValue = "inactive"
-    message_count: int = 0
-    turn_count: int = 0
-    created_at: int = 0
-    last_at: int = 0
-    token_estimate: int = 0
-    compactions: int = 0
-    forked_from: Origin | None = None
-    last_seq: int = 0
-    selected_n: int = 0
-    last_role: LastRole = ""
-    first_message: int = 0
-    boundary: int = 1
-    """The first entry kept by the newest active compaction; 1 without one."""
-    read_from: int = 1
-    """Where reading must begin to see the boundary and the compaction that set it."""
-    marks: tuple[Mark, ...] = ()
-    pruned_to: int = 0
-    """Marks up to this seq may be missing above."""
-    pruned_compactions: int = 0
-    """How many active ones are among those missing."""
-    pins: tuple[Interval, ...] = ()
-    """(seq of the pin, seq of what it pins), those that hold."""
-    received: tuple[int, ...] = ()
-    """Messages no turn has taken yet."""
-
-    @property
-    def under_way(self) -> bool:
-        """Whether the last turn has neither an answer nor a `failed` yet: it runs, or was cut by a crash."""
-        return self.last_role in ("user", "call", "tool")
+ALLOWED_MAX = 100
+"""Patterns that a session remembers; then the oldest is forgotten, and its calls wait again."""
 
 
-def describe(row: Session | None, entries: Iterable[Entry]) -> Session:
-    """The row after these entries. Without a row, `entries` must be the log from its first entry on."""
-    if row is not None and row.title_by:
+def check_entry(row: Session, seq: int) -> None:
+    if not 1 <= seq <= row.last_seq:
+        raise UsageError(f"session {row.id} has no entry {seq}", hint=f"It has entries 1 to {row.last_seq}.")
+
+
+def describe(row: Session | None, entries: Iterable[Entry], past: Iterable[Entry] = ()) -> Session:
+    """The row after these entries. Without a row, `entries` must be the log from its first entry on.
+
+    `past`: the earlier entries that `needed` asks for.
+    """
+    if row is not None and row.title_by and not row.approvals:
         entries = list(entries)
         if quick := _after_talk(row, entries):
             return quick
     fold = _Fold(row)
+    for entry in past:
+        fold.weigh(entry)
     for entry in entries:
         fold.add(entry)
     return fold.row()
 
 
 def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
-    """The row after plain questions and answers, which nearly every append is; None for anything else.
+    """The row after plain questions and answers, which most appends are; None for anything else.
 
-    `_Fold` is the rule. This is the same in a fraction of the time, and the property tests hold the two together.
+    `_Fold` is the rule. This gives the same result in a fraction of the time; property tests compare the two.
     """
     size, role, turns = row.token_estimate, row.last_role, row.turn_count
     for entry in entries:
@@ -135,7 +99,7 @@ def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
             return None
         if isinstance(entry, Assistant):
             size = _tokens_after(size, entry)
-            role = _role_of(entry)
+            role = after(role, entry)
         elif isinstance(entry, User) and not entry.from_ and not has_results(entry):
             size += tokens.quick(text_of(entry.content))
             turns += role != "tool"
@@ -158,88 +122,50 @@ def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
     )
 
 
-def _role_of(entry: Assistant) -> LastRole:
-    content = entry.content
-    if isinstance(content, str):
-        return "assistant"
-    return "call" if any(block.get("type") == "tool_use" for block in content) else "assistant"
+def needed(row: Session | None, bodies: Sequence[Entry]) -> list[Interval] | None:
+    """The intervals of the log that `describe` needs as `past` for these entries.
+
+    None: it needs only the row. Empty: it needs everything, as `describe(None, the whole log)`.
+    """
+    if row is None or all(body.after is None and type(body) not in _RESHAPING for body in bodies):
+        return None
+    if any(isinstance(body, Erasure) for body in bodies):
+        return []  # earlier entries are not what they were
+    shape = row.shape
+    wanted: list[Interval] = []
+    for seq, body in enumerate(bodies, row.last_seq + 1):
+        for mark in marks_of([body if body.seq else replace(body, seq=seq)]):
+            if mark.kind == "rewind":
+                if (route := shape.route(mark)) is None:
+                    return []
+                wanted += [*route.leaving, *route.entering, *route.before]
+            elif not shape.can_judge(mark):
+                return []
+            shape = shape.add(mark)
+    return joined((first, min(last, row.last_seq)) for first, last in wanted if first <= row.last_seq) or None
 
 
-def needs_whole_log(row: Session | None, bodies: Sequence[Entry]) -> bool:
-    """Whether the row alone cannot tell what these entries do: then describe(None, the whole log)."""
-    kinds = {type(body) for body in bodies}
-    if Undo in kinds and row is not None and row.pruned_to and len(active(row.marks, row.last_seq)) <= len(bodies):
-        return True
-    return Rewind in kinds or any(body.after is not None for body in bodies)
+_RESHAPING = SHAPING | {Erasure}
+_ROLES: tuple[Role, ...] = ("", "user", "call", "tool", "assistant", "failed")
+_RESULT = ToolResult(tool_use_id="", content="")
+_ANSWERS = len(_ROLES)
+"""The step of a result: it counts only if a result is expected, so it depends on the role before."""
 
 
-def marks_of(entries: Iterable[Entry]) -> list[Mark]:
-    """In order. An entry that follows an older one than the one before it is a rewind to that one as well."""
-    marks: list[Mark] = []
-    for entry in entries:
-        if entry.after is not None:
-            marks.append(Mark("rewind", entry.seq, entry.after))
-        if not isinstance(entry, MESSAGES) and (mark := mark_of(entry)):
-            marks.append(mark)
-    return marks
+def _step_of(entry: Entry) -> int:
+    """The effect of an entry on the role, as a number: there may be millions of them."""
+    if not isinstance(entry, (*MESSAGES, Failed)):
+        return 0
+    first, second = after("", entry), after("call", entry)
+    if first == second:
+        return _ROLES.index(first)
+    return _ANSWERS if second == "tool" else 0
 
 
-def mark_of(entry: Entry) -> Mark | None:
-    match entry:
-        case Compaction():
-            saved = max(0, entry.tokens_before - entry.tokens_after)
-            return Mark("compaction", entry.seq, entry.first_kept, saved)
-        case Shortened():
-            return Mark("shortened", entry.seq, entry.limit)
-        case Pin():
-            return Mark("pin", entry.seq, entry.target)
-        case Unpin():
-            return Mark("unpin", entry.seq, entry.target)
-        case Rewind():
-            return Mark("rewind", entry.seq, entry.to)
-        case Undo():
-            return Mark("undo", entry.seq, entry.target)
-        case _:
-            return None
-
-
-def live_path(marks: Sequence[Mark], last_seq: int) -> list[Interval]:
-    """The entries that count, as intervals, newest first."""
-    rewinds = [mark for mark in marks if mark.kind == "rewind"]
-    path: list[Interval] = []
-    end = last_seq
-    while end > 0:
-        jump = next((mark for mark in reversed(rewinds) if mark.seq <= end), None)
-        if jump is None:
-            path.append((1, end))
-            break
-        path.append((jump.seq, end))
-        end = min(jump.at, jump.seq - 1)  # a damaged or forged log may point forward; it must not keep us walking
-    return path
-
-
-def on_path(seq: int, path: Sequence[Interval]) -> bool:
-    return any(first <= seq <= last for first, last in path)
-
-
-def active(marks: Sequence[Mark], last_seq: int) -> list[Mark]:
-    """The compactions that count, oldest first: on the live path and not undone there."""
-    path = live_path(marks, last_seq)
-    live = [mark for mark in marks if on_path(mark.seq, path)]
-    undone = {mark.at for mark in live if mark.kind == "undo"}
-    return [mark for mark in live if mark.kind == "compaction" and mark.seq not in undone]
-
-
-def pinned(marks: Sequence[Mark], last_seq: int) -> tuple[Interval, ...]:
-    """What is pinned at the end of the log: (seq of the pin, seq of its target)."""
-    path = live_path(marks, last_seq)
-    held: dict[int, int] = {}
-    for mark in marks:
-        if mark.kind == "pin" and on_path(mark.seq, path) and on_path(mark.at, path):
-            held[mark.at] = mark.seq
-        elif mark.kind == "unpin" and on_path(mark.seq, path):
-            held.pop(mark.at, None)
-    return tuple(sorted((seq, target) for target, seq in held.items()))
+def _role_after(role: Role, step: int) -> Role:
+    if step == _ANSWERS:
+        return after(role, _RESULT)
+    return _ROLES[step] or role
 
 
 class _Fold:
@@ -254,103 +180,179 @@ class _Fold:
         self.messages = row.message_count if row else 0
         self.turns = row.turn_count if row else 0
         self.tokens = row.token_estimate if row else 0
-        self.role: LastRole = row.last_role if row else ""
+        self.role: Role = row.last_role if row else ""
         self.first_message = row.first_message if row else 0
         self.title = row.title if row else ""
         self.title_by = row.title_by if row else ""
         self.received = row.received if row else ()
-        self.marks: list[Mark] = []
-        self.past: dict[int, tuple[int, LastRole]] = {}
-        """Size and role at each entry; only a fold over the whole log can go back to them (needs_whole_log)."""
+        self.heard = row.heard if row else ()
+        self.approvals = row.approvals if row else ()
+        self.allowed = row.allowed if row else ()
+        self.shape = row.shape if row else Shape()
+        self.marked = False
+        self.all_marks: list[Mark] | None = None if row else []
+        """Only a fold over the whole log has them."""
+        self.weights: dict[int, int] = {}
+        """The tokens that each entry adds to the size, times 8, plus its step."""
 
     def add(self, entry: Entry) -> None:
         self.last_seq = entry.seq
-        self.last_ts = max(self.last_ts, entry.ts)  # copies in a fork are older than the fork
+        if not self._deselects(entry):
+            self.last_ts = max(self.last_ts, entry.ts)  # copies in a fork are older than the fork
         if entry.after is not None:
-            self._go_back(entry.seq, entry.after)
+            self._go_back(Mark("rewind", entry.seq, entry.after))
         if isinstance(entry, MESSAGES):
             self._add_message(entry)
         else:
             self._add_other(entry)
-        if self.before is None:
-            self.past[entry.seq] = self.tokens, self.role
+        self.weigh(entry)
 
-    def _go_back(self, seq: int, to: int) -> None:
-        self.marks.append(Mark("rewind", seq, to))
-        self.tokens, self.role = self.past.get(to, (self.tokens, self.role))
+    def weigh(self, entry: Entry) -> None:
+        """Remembers what a later rewind needs to know of this entry."""
+        if weight := _added(entry) * 8 + _step_of(entry):
+            self.weights[entry.seq] = weight
+
+    def _deselects(self, entry: Entry) -> bool:
+        """Whether the entry only says that another session of the key was selected."""
+        if not isinstance(entry, Status) or entry.value != "inactive":
+            return False
+        return self.changes.get("status", self.before.status if self.before else "inactive") == "active"
+
+    def _go_back(self, mark: Mark) -> None:
+        """Goes back: the size follows from the entries that leave and re-enter the live path, the role from the last of
+        them.
+        """
+        if (route := self.shape.route(mark)) is None:
+            self.shape = self._whole_shape()
+            route = self.shape.route(mark)
+        if route is not None:
+            self.tokens = max(0, self.tokens - self._size(route.leaving) + self._size(route.entering))
+            self.role = self._role_at(route)
+        self.approvals = ()
+        self._mark(mark)
+
+    def _whole_shape(self) -> Shape:
+        """The shape with all marks, if they are known here; the next mark prunes them again."""
+        return self.shape if self.all_marks is None else Shape(tuple(self.all_marks))
+
+    def _mark(self, mark: Mark) -> None:
+        self.shape, self.marked = self.shape.add(mark), True
+        if self.all_marks is not None:
+            self.all_marks.append(mark)
+
+    def _size(self, path: Sequence[Interval]) -> int:
+        said = sum(self.weights.get(seq, 0) >> 3 for first, last in path for seq in range(first, last + 1))
+        folds = [mark for mark in self.shape.marks if mark.saved and on_path(mark.seq, path)]
+        return said + sum(mark.saved if mark.kind == "undo" else -mark.saved for mark in folds)
+
+    def _role_at(self, route: Route) -> Role:
+        """The role at the end of this route. Results without a call there count as expected, unless the log begins with
+        them.
+        """
+        role: Role = ""
+        for first, last in reversed([*route.entering, *route.before]):
+            for seq in range(first, last + 1):
+                step = self.weights.get(seq, 0) & 7
+                before: Role = "call" if step == _ANSWERS and not role and not route.from_start else role
+                role = _role_after(before, step)
+        return role
 
     def _add_message(self, entry: User | Assistant | ToolResult) -> None:
         self.first_message = self.first_message or entry.seq
         self.tokens = _tokens_after(self.tokens, entry)
+        begun = begins(self.role, entry)
+        self.turns += begun
+        self.role = after(self.role, entry)
         match entry:
             case User():
                 self.messages += 1
-                # A user entry right after tool results steers the running turn; any other one begins a turn.
-                results = self.role == "call" and has_results(entry)
-                self.turns += self.role != "tool" and not results
-                self.role = "tool" if results else "user"
+                self.approvals = ()
                 if entry.from_:
                     taken = set(entry.from_)
                     self.received = tuple(seq for seq in self.received if seq not in taken)
-                if not self.title_by:
+                    self.heard = () if begun else self.heard
+                if not self.title_by and not entry.erased:
                     self._title_from(entry.content)
             case Assistant():
                 self.messages += 1
-                self.role = _role_of(entry)
+                self.approvals = ()
             case _:
-                self.role = "tool"
+                pass
 
     def _title_from(self, content: Content | None) -> None:
         if title := cut_title(text_of(content)):
             self.title, self.title_by = title, "first"
 
     def _add_other(self, entry: Entry) -> None:
+        row_field, own_field = entry.sets
+        if row_field:
+            self.changes[row_field] = getattr(entry, own_field)
         match entry:
             case Opened():
                 self.opened = entry
             case Selected():
                 self.changes["selected_n"] = entry.n
                 self.changes["status"] = "active"
-            case Status():
-                self.changes["status"] = entry.value
-            case Title() if entry.by == "user" or self.title_by != "user":
+            case Title(erased=False) if entry.by == "user" or self.title_by != "user":
                 self.title, self.title_by = cut_title(entry.title), entry.by
+            case Received(mode=heard.HEARD):
+                self.heard = (*self.heard, entry.seq)[-heard.HEARD_MAX :]
             case Received():
-                # Its words count here, and not again in the user entry that is made from it.
+                # Its text counts here, and not again in the user entry that is made from it.
                 self.received = (*self.received, entry.seq)
                 self.tokens = _tokens_after(self.tokens, entry)
-                if not self.title_by:
+                if not self.title_by and not entry.erased:
                     self._title_from(entry.content)
             case Failed():
-                self.role = "failed"
+                self.role = after(self.role, entry)
+                self.approvals = ()
+            case Approval(state="requested"):
+                self.approvals = (*self.approvals, OpenApproval(entry.call, entry.seq, entry.expires))
+            case Approval():
+                self.approvals = ()
+            case ApprovalAnswer():
+                self._answer(entry)
             case _:
                 self._add_mark(entry)
 
+    def _answer(self, entry: ApprovalAnswer) -> None:
+        self.approvals = tuple(
+            replace(one, answer=entry.seq) if one.call == entry.call and not one.answer else one
+            for one in self.approvals
+        )
+        if entry.always and entry.always not in self.allowed:
+            self.allowed = (*self.allowed, entry.always)[-ALLOWED_MAX:]
+
     def _add_mark(self, entry: Entry) -> None:
         mark = mark_of(entry)
-        if mark is None:
-            return
-        self.marks.append(mark)
         match entry:
-            case Compaction():
+            case Rewind() if mark:
+                self._go_back(mark)
+            case Undo() if mark:
+                if not self.shape.can_judge(mark):
+                    self.shape = self._whole_shape()
+                saved = next((one.saved for one in self.shape.marks if one.seq == entry.target), 0)
+                self.tokens += saved
+                self._mark(replace(mark, saved=saved))
+            case Compaction() if mark:
                 self.tokens = entry.tokens_after or max(0, self.tokens - mark.saved)
-            case Undo():
-                self.tokens += self._saved_by(entry.target)
-            case Rewind():
-                self.tokens, self.role = self.past.get(entry.to, (self.tokens, self.role))
+                self._mark(mark)
+            case Pin() if mark:
+                known = self.shape if self.shape.can_judge(mark) else self._whole_shape()
+                # An entry that was rewound when it was pinned is never on the path of the pin.
+                if on_path(mark.at, live_path(known.marks, mark.seq)):
+                    self._mark(mark)
+            case _ if mark:
+                self._mark(mark)
             case _:
                 pass
-
-    def _saved_by(self, seq: int) -> int:
-        known = (*(self.before.marks if self.before else ()), *self.marks)
-        return next((mark.saved for mark in known if mark.seq == seq), 0)
 
     def row(self) -> Session:
         before = self.before or _first_row(self.opened)
         if self.opened is not None:
             self.changes["created_at"] = milliseconds(self.opened.ts)
-        if self.marks:
-            self._settle_marks(before)
+        if self.marked:
+            self._settle_marks()
         self.changes.update(
             title=self.title,
             title_by=self.title_by,
@@ -361,39 +363,44 @@ class _Fold:
             last_role=self.role,
             first_message=self.first_message,
             received=self.received,
+            heard=self.heard,
+            waiting=any(not one.answer for one in self.approvals),
+            approvals=self.approvals,
+            allowed=self.allowed,
         )
         if self.last_ts:
             self.changes["last_at"] = max(before.last_at, milliseconds(self.last_ts))
         return replace(before, **self.changes)
 
-    def _settle_marks(self, before: Session) -> None:
-        marks = (*before.marks, *self.marks)
-        stack = active(marks, self.last_seq)
-        pins = pinned(marks, self.last_seq)
+    def _settle_marks(self) -> None:
+        shape = self.shape
+        stack = active(shape.marks, self.last_seq)
         newest = stack[-1] if stack else None
         self.changes.update(
             boundary=newest.at if newest else 1,
             read_from=min(newest.at, newest.seq) if newest else 1,
-            compactions=len(stack) + before.pruned_compactions,
-            pins=pins,
-            marks=marks,
+            compactions=len(stack) + shape.pruned_compactions,
+            pins=pinned(shape.marks, self.last_seq),
+            marks=shape.marks,
+            pruned_to=shape.pruned_to,
+            dead_to=shape.dead_to,
+            pruned_compactions=shape.pruned_compactions,
         )
-        if len(marks) > MARKS_KEPT and len(stack) > STACK_KEPT:
-            oldest = stack[-STACK_KEPT].at
-            held = {seq for seq, _ in pins}
-            self.changes["pruned_to"] = oldest - 1
-            self.changes["pruned_compactions"] = before.pruned_compactions + sum(m.seq < oldest for m in stack)
-            self.changes["marks"] = tuple(mark for mark in marks if mark.seq >= oldest or mark.seq in held)
+
+
+def _added(entry: Entry) -> int:
+    """An estimate of the tokens that an entry adds."""
+    if isinstance(entry, Assistant):
+        return tokens.quick(text_of(entry.content)) + 20 * len(tool_uses(entry))
+    if (isinstance(entry, User) and entry.from_) or (isinstance(entry, Received) and entry.mode == heard.HEARD):
+        return 0  # counted when they were received, or when they join a turn
+    return tokens.quick(text_of(entry.content)) if isinstance(entry, User | ToolResult | Received) else 0
 
 
 def _tokens_after(size: int, entry: User | Assistant | ToolResult | Received) -> int:
-    """Anchored on what the provider reported, if it did; otherwise the old size plus a quick estimate."""
-    if isinstance(entry, Assistant):
-        reported = context_tokens(entry.usage)
-        return reported or size + tokens.quick(text_of(entry.content)) + 20 * len(tool_uses(entry))
-    if isinstance(entry, User) and entry.from_:
-        return size  # counted when they were received
-    return size + tokens.quick(text_of(entry.content))
+    """The reported usage, if there is one; otherwise the old size plus a quick estimate."""
+    reported = context_tokens(entry.usage) if isinstance(entry, Assistant) else 0
+    return reported or size + _added(entry)
 
 
 def _first_row(opened: Opened | None) -> Session:
@@ -406,46 +413,6 @@ def _first_row(opened: Opened | None) -> Session:
         channel=opened.channel,
         label=opened.label,
         forked_from=opened.forked_from,
+        stamped=opened.incarnation or "",
+        fold=FOLD,
     )
-
-
-@lru_cache(maxsize=1024)
-def milliseconds(ts: str) -> int:
-    """RFC 3339 UTC with milliseconds, the only form we write, to Unix ms; 0 for anything else."""
-    try:
-        moment = datetime.fromisoformat(ts)
-    except ValueError:
-        return 0
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    delta = moment - _EPOCH
-    return delta.days * 86_400_000 + delta.seconds * 1000 + delta.microseconds // 1000
-
-
-def cut_title(text: str, limit: int = TITLE_MAX_CHARS) -> str:
-    """One line, at most `limit` characters, never cut inside a grapheme; `…` says that there was more."""
-    head = text.lstrip()
-    line = clean(" ".join(head[: limit * 8].split()))
-    if len(line) <= limit and len(head) <= limit * 8:
-        return line
-    end = min(limit - 1, len(line))
-    while end > 0 and _joins(line, end):
-        end -= 1
-    return line[:end].rstrip() + "…"
-
-
-def _joins(text: str, at: int) -> bool:
-    """Whether cutting before text[at] would tear a visible character apart."""
-    if at >= len(text):
-        return False
-    char, previous = text[at], text[at - 1]
-    if unicodedata.combining(char) or char in "\u200d\ufe0e\ufe0f\u20e3" or previous == "\u200d":
-        return True
-    if "\U0001f3fb" <= char <= "\U0001f3ff" or unicodedata.category(char) in ("Mn", "Me", "Mc"):
-        return True
-    if "\u1160" <= char <= "\u11ff" or "\U000e0020" <= char <= "\U000e007f":  # Hangul jamo, tags of regional flags
-        return True
-    flags = 0
-    while at - flags > 0 and "\U0001f1e6" <= text[at - 1 - flags] <= "\U0001f1ff":
-        flags += 1
-    return flags % 2 == 1 and "\U0001f1e6" <= char <= "\U0001f1ff"

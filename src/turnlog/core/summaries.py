@@ -1,6 +1,6 @@
-"""What to ask the summariser, whether its answer counts, and a digest for when there is no answer.
+"""The request to a summariser, the check of its answer, and a digest for when there is none.
 
-Everything that is summarised is data: fenced, role-labelled, and never addressed to the summariser.
+Everything to be summarised is data: fenced, labelled by role, and never addressed to the summariser.
 """
 
 import re
@@ -10,15 +10,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from . import tokens
-from .compaction import Plan, Size
+from .compaction import MessageSize, Plan
 from .entries import Assistant, Message, ToolResult, User, clean
 from .history import View, as_text, fence, name_of, whole_content
 
 SUMMARY_FREE_TOKENS = 500
-"""A summary up to this size is never called too long."""
+"""A summary up to this size is never too long."""
 IDENTIFIERS_FROM_MESSAGES = 4
 STUB_CHARS = 200
-"""What a model-free digest shows of one message at most when room is short."""
+"""The most that a digest shows of one message when room is short."""
 SECTIONS = (
     "Goal",
     "Constraints and preferences",
@@ -58,6 +58,7 @@ def ask(
         f"Write a summary of at most {words} words that lets the agent go on without the record, under these headings:",
         *(f"- {section}" for section in SECTIONS),
         "Keep exact identifiers letter for letter. Say of finished work that it is finished. Give only the summary.",
+        "A corrected value replaces the old one: give the newest value, and the old one only as corrected.",
     ]
     if part[1] > 1:
         lines.append(f"This is part {part[0]} of {part[1]} of the record, in order.")
@@ -75,17 +76,13 @@ def ask(
 
 
 def record(fold: Sequence[Message], view: View) -> str:
-    """The messages as role-labelled text. A message's own lines are indented, so that none can pose as a label."""
-    return "\n\n".join(f"{_label(entry)}: {_indented(_words(entry, view))}" for entry in fold)
+    """The messages as text with role labels. The lines of a message are indented, so that none can imitate a label."""
+    return "\n\n".join(f"{_label(entry)}: {_NEW_LINE.sub(INDENTED, words_of(entry, view))}" for entry in fold)
 
 
-def _indented(text: str) -> str:
-    return _NEW_LINE.sub("\n" + INDENT, text)
-
-
-INDENT = "  "
+INDENTED = "\n  "
 _NEW_LINE = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-"""Whatever a reader may take for the end of a line."""
+"""Everything that a reader may take for the end of a line."""
 
 
 def _label(entry: Message) -> str:
@@ -98,12 +95,12 @@ def _label(entry: Message) -> str:
             return "TOOL ERROR" if entry.is_error else "TOOL RESULT"
 
 
-def _words(entry: Message, view: View) -> str:
+def words_of(entry: Message, view: View) -> str:
     return clean(as_text(whole_content(entry, view)))
 
 
-def chunks(plan: Plan, size: Size, budget: int) -> list[list[Message]]:
-    """The fold in pieces that each fit the summariser; a message larger than that in parts, so that all of it does."""
+def chunks(plan: Plan, size: MessageSize, budget: int) -> list[list[Message]]:
+    """The messages in chunks that each fit the summariser; a larger message is split, so that all of it is included."""
     pieces: list[list[Message]] = []
     room = 0
     for entry in (part for whole in plan.fold for part in _parts(whole, plan.view, size, budget)):
@@ -116,7 +113,7 @@ def chunks(plan: Plan, size: Size, budget: int) -> list[list[Message]]:
     return pieces
 
 
-def _parts(entry: Message, view: View, size: Size, budget: int) -> list[Message]:
+def _parts(entry: Message, view: View, size: MessageSize, budget: int) -> list[Message]:
     count = -(-size(entry) // max(1, budget))
     if count <= 1:
         return [entry]
@@ -125,13 +122,13 @@ def _parts(entry: Message, view: View, size: Size, budget: int) -> list[Message]
     return [replace(entry, content=words[at : at + step]) for at in range(0, len(words), step)]
 
 
-# Each alternative begins only where a word begins: tried at every letter of a long one, it would take forever.
+# Each alternative begins only at the start of a word: tried at every letter of a long word, it would take forever.
 _IDENTIFIER = re.compile(
     r"https?://[^\s<>\"'`)\]]+"
     r"|(?<![\w.~-])(?:[\w.~-]+)?(?:/[\w.@+-]+){2,}"
     r"|(?<![\w-])[\w-]+\.[A-Za-z][A-Za-z0-9]{0,4}\b(?=[\s:,;)\]'\"`]|$)"
     r"|(?<![\w-])(?=[\w-]*\d)\w[\w-]{5,}",
-    re.ASCII,  # otherwise a Chinese sentence with a number in it would be one
+    re.ASCII,  # otherwise a Chinese sentence with a number would be one identifier
 )
 
 
@@ -142,7 +139,7 @@ def identifiers(text: str) -> set[str]:
 
 
 def refusal(plan: Plan, summary: str, *, lenient: bool = False) -> str:
-    """Why this summary does not count, or "". `lenient` on overflow: anything that shrinks the prompt is welcome."""
+    """Why this summary is not good enough, or "". `lenient`: it need not hold any identifiers."""
     if not summary.strip():
         return "the summary is empty"
     length = tokens.of_text(summary)
@@ -154,7 +151,7 @@ def refusal(plan: Plan, summary: str, *, lenient: bool = False) -> str:
         return ""
     wanted: set[str] = set()
     for entry in plan.fold[-IDENTIFIERS_FROM_MESSAGES:]:
-        wanted |= identifiers(_words(entry, plan.view))
+        wanted |= identifiers(words_of(entry, plan.view))
     missing = {name for name in wanted if name not in summary}
     if len(missing) * 2 > len(wanted):
         return f"the summary lacks {len(missing)} of {len(wanted)} identifiers, {min(missing)!r} among them"
@@ -162,7 +159,7 @@ def refusal(plan: Plan, summary: str, *, lenient: bool = False) -> str:
 
 
 def digest(plan: Plan, budget_chars: int) -> str:
-    """A summary without a model: who said what, each cut to the same length; tool results only named."""
+    """A summary without a model: who said what, each message cut to the same length; tool results are only named."""
     previous = plan.previous.summary if plan.previous else ""
     head = f"[Digest of {len(plan.fold)} messages, made without a model]"
     room = max(STUB_CHARS, budget_chars - len(head))
@@ -176,7 +173,7 @@ def digest(plan: Plan, budget_chars: int) -> str:
 
 
 def _stub(entry: Message, view: View, limit: int) -> str:
-    words = " ".join(_words(entry, view).split())
+    words = " ".join(words_of(entry, view).split())
     if isinstance(entry, ToolResult):
         return f"({len(words)} characters)"
     return _cut(words, limit)
@@ -187,7 +184,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _within(lines: Sequence[str], room: int) -> list[str]:
-    """The first and the newest lines that fit, and a count of those left out between."""
+    """The first and the newest lines that fit, with the number of lines left out between."""
     if sum(len(line) + 1 for line in lines) <= room or len(lines) < 3:
         return list(lines)
     left = room - len(lines[0]) - 40

@@ -1,39 +1,50 @@
-"""Anthropic's Messages API through the official SDK: a prompt to a request, a stream to an answer.
+"""Anthropic's Messages API through the official SDK: converts a prompt to a request, and a stream to an answer.
 
-Every request of a growing session begins with the bytes of the one before, but for the cache marks: contents are
-always lists of blocks, never the shorthand of a plain string, because only a block can carry a mark and a mark moves
-on. Blocks belong to stored entries and are never changed, only copied. Nothing is retried here.
+Every request of a growing session begins with the bytes of the previous one, except for the cache marks: contents are
+always lists of blocks, never plain strings, because only a block can carry a mark and marks move. Blocks belong to
+stored entries, so they are copied and never changed. Nothing is retried here.
 """
 
 import os
-import re
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
-from typing import Any, cast
+from collections.abc import AsyncGenerator
+from copy import copy
+from typing import Any
 
 from msgspec.structs import replace
 
-from ..core.entries import Assistant, Block, Usage, clean, text_of
-from ..core.history import ApiMessage, as_text
-from ..core.prompt import MAX_BREAKPOINTS, Prompt
-from . import Delta
-from .calls import read_input
-from .failures import check_installed, cut_short, failure_of, load, missing_key
+from ..core.entries import Assistant, Block, Usage
+from ..core.history import ApiMessage
+from ..core.parameters import Parameters
+from ..core.prompt import HEAD, MAX_BREAKPOINTS, SYSTEM_LEAD, Prompt, system_parts
+from . import CallPiece, Delta
+from .sdk import SdkClient, check_installed, missing_key, unchecked
+from .streaming import answered, cut_short, summary_from
+from .tool_input import read_input
 from .windows import UNKNOWN_OUTPUT, of_claude
 
 KEY = "ANTHROPIC_API_KEY"
 TOKEN = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105 - the variable's name
 
-CONNECT_TIMEOUT_S = 10.0
-"""An address that does not answer is told from a model that thinks for minutes."""
-
 MARK = {"type": "ephemeral"}
 
-_KNOWN = frozenset({"text", "image", "document", "search_result", "tool_use", "tool_result", "server_tool_use"})
-"""Besides thinking and the results of server tools. What another provider signed or encrypted is of no other kind."""
+TAKES = frozenset({"stop", "tool_choice", "parallel", "format", "thinking", "user", "betas", "server_tools"})
+"""Without temperature, top_p and top_k: the version of the API that the SDK speaks refuses them."""
+NO_EFFORT = (
+    "claude-3-",
+    "claude-opus-4-0",
+    "claude-opus-4-1",
+    "claude-opus-4-2",
+    "claude-sonnet-4-",
+    "claude-haiku-4-",
+)
+"""Models that refuse an effort; `claude-sonnet-4-6` and later ones of that name know it."""
+EFFORT_SINCE = ("claude-sonnet-4-6", "claude-sonnet-4-7", "claude-sonnet-4-8")
+EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
+STREAMED = ("text", "thinking", "tool_use")
+"""Blocks whose pieces are passed on as they come; others are passed on whole."""
+CHOICES = {"auto": "auto", "required": "any", "none": "none", "named": "tool"}
 
 _USAGE = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
-_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class AnthropicProvider:
@@ -47,66 +58,49 @@ class AnthropicProvider:
         max_output: int | None = None,
         timeout_s: float = 600,
     ) -> None:
-        check_installed("anthropic")
+        check_installed("anthropic")  # before a key is missed
         size = of_claude(name)
+        self.model = f"anthropic:{name}"
+        self.window = window or (size.window if size else None)
+        self.base_url = base_url
+        """None: the provider's own address."""
+        self.takes = TAKES | {"effort"} if _knows_effort(name) else TAKES
         self._name = name
-        self._window = window or (size.window if size else None)
+        self._given_window, self._given_output = window, max_output
         self._max_output = max_output or (size.output if size else UNKNOWN_OUTPUT)
-        self._credentials = _credentials(api_key)
-        self._base_url = base_url
-        self._timeout_s = timeout_s
-        self._opened: Any = None
+        self._client = SdkClient(
+            "anthropic", "AsyncAnthropic", key=KEY, timeout_s=timeout_s, base_url=base_url, **_credentials(api_key)
+        )
 
-    @property
-    def model(self) -> str:
-        return f"anthropic:{self._name}"
+    def named(self, name: str) -> "AnthropicProvider":
+        """Another model of this API, with the same connections; closing one closes both."""
+        named = copy(self)
+        named.model, named._name = f"anthropic:{name}", name
+        size = of_claude(name)
+        named.window = self._given_window or (size.window if size else None)
+        named._max_output = self._given_output or (size.output if size else UNKNOWN_OUTPUT)
+        named.takes = TAKES | {"effort"} if _knows_effort(name) else TAKES
+        return named
 
-    @property
-    def window(self) -> int | None:
-        return self._window
-
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant, None]:
-        answer = _Answer()
-        async with aclosing(self._events(request_of(prompt, self._name, self._max_output))) as events:
-            async for event in events:
-                if delta := answer.take(event):
-                    yield delta
-        yield answer.finish(self.model)
+    def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant, None]:
+        return answered(prompt, "anthropic", self.model, MessageAnswer(), self._events)
 
     async def summarise(self, prompt: Prompt) -> str:
-        async with aclosing(self.stream(replace(prompt, may_call=False))) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Assistant):
-                    return text_of(piece.content)
-        raise cut_short()
+        return await summary_from(self.stream(replace(prompt, may_call=False)))
 
     async def close(self) -> None:
-        if self._opened is not None:
-            opened, self._opened = self._opened, None
-            await opened.close()
+        await self._client.close()
 
-    def _client(self, sdk: Any) -> Any:
-        if self._opened is None:
-            self._opened = sdk.AsyncAnthropic(
-                **self._credentials,
-                base_url=self._base_url,
-                max_retries=0,  # the runner retries; twice would be six times as often
-                timeout=sdk.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s)),
-            )
-        return self._opened
-
-    async def _events(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        sdk = load("anthropic")
-        try:
-            async with await self._client(sdk).messages.create(**request, stream=True) as events:
-                async for event in events:
-                    yield event.to_dict(mode="json", warnings=False)
-        except Exception as error:
-            raise failure_of(error, sdk, key=KEY) from error
+    def _events(self, prompt: Prompt) -> AsyncGenerator[dict[str, Any], None]:
+        request = request_of(prompt, self._name, self._max_output)
+        if prompt.parameters.betas:
+            request["extra_headers"] = {"anthropic-beta": ",".join(prompt.parameters.betas)}
+        sent = unchecked(request, "messages", "tools")
+        return self._client.events(lambda client: client.messages.create(**sent, stream=True))
 
 
 def _credentials(api_key: str | None) -> dict[str, str]:
-    """Said explicitly, so that the SDK does not go on to look for profiles on the disk."""
+    """Passed explicitly, so that the SDK does not search for profiles on the disk."""
     if key := api_key or os.environ.get(KEY):
         return {"api_key": key}
     if token := os.environ.get(TOKEN):
@@ -115,21 +109,61 @@ def _credentials(api_key: str | None) -> dict[str, str]:
 
 
 def request_of(prompt: Prompt, name: str, max_output: int) -> dict[str, Any]:
-    """The body, as the SDK takes it. The same prompt gives the same bytes."""
+    """The request body for the SDK, from an adapted prompt. The same prompt gives the same bytes."""
     marks = set(prompt.breakpoints[:MAX_BREAKPOINTS])
-    head = any(message == -1 for message, _ in marks)
+    constant, lead = system_parts(prompt)
     request: dict[str, Any] = {
         "model": name,
         "max_tokens": prompt.max_output or max_output,
         "messages": _messages(prompt.messages, marks),
     }
     if prompt.system:
-        request["system"] = _marked([{"type": "text", "text": clean(prompt.system)}], head)
-    if prompt.tools:
-        request["tools"] = _marked(_tools(prompt), head and not prompt.system)
+        request["system"] = [*_system(constant, HEAD in marks), *_system(lead, SYSTEM_LEAD in marks)]
+    if prompt.tools or prompt.parameters.server_tools:
+        request["tools"] = _marked(_tools(prompt), HEAD in marks and not constant)
         if not prompt.may_call:
             request["tool_choice"] = {"type": "none"}
-    return request
+    return {**request, **_parameters(prompt)}
+
+
+def _parameters(prompt: Prompt) -> dict[str, Any]:
+    given = prompt.parameters
+    made: dict[str, Any] = {}
+    if given.stop:
+        made["stop_sequences"] = list(given.stop)
+    if prompt.may_call and (prompt.tools or given.server_tools) and (choice := _choice(given)):
+        made["tool_choice"] = choice
+    output: dict[str, Any] = {}
+    if given.effort in EFFORTS:
+        output["effort"] = EFFORTS[given.effort]
+    if given.format is not None and "schema" in given.format:
+        output["format"] = {"type": "json_schema", "schema": given.format["schema"]}
+    if output:
+        made["output_config"] = output
+    if given.thinking is not None:
+        made["thinking"] = given.thinking
+    elif given.effort == "none":
+        made["thinking"] = {"type": "disabled"}
+    if given.user:
+        made["metadata"] = {"user_id": given.user}
+    return made
+
+
+def _choice(given: Parameters) -> dict[str, Any]:
+    choice: dict[str, Any] = {"type": CHOICES[given.tool_choice]} if given.tool_choice else {}
+    if given.tool_choice == "named":
+        choice["name"] = given.tool
+    if given.parallel is False and given.tool_choice != "none":
+        choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
+    return choice
+
+
+def _knows_effort(name: str) -> bool:
+    return name.startswith(EFFORT_SINCE) or not name.startswith(NO_EFFORT)
+
+
+def _system(text: str, is_marked: bool) -> list[Block]:
+    return _marked([{"type": "text", "text": text}], is_marked) if text.strip() else []
 
 
 def _tools(prompt: Prompt) -> list[Block]:
@@ -137,11 +171,11 @@ def _tools(prompt: Prompt) -> list[Block]:
     for tool in prompt.tools:
         described = {"description": tool.description} if tool.description else {}
         tools.append({"name": tool.name, **described, "input_schema": {"type": "object", **tool.input_schema}})
-    return tools
+    return [*tools, *prompt.parameters.server_tools]
 
 
 def _marked(blocks: list[Block], wanted: bool) -> list[Block]:
-    """The mark goes to the last block that may have one."""
+    """Puts the mark on the last block that may have one."""
     if not wanted:
         return blocks
     for index in range(len(blocks) - 1, -1, -1):
@@ -151,109 +185,89 @@ def _marked(blocks: list[Block], wanted: bool) -> list[Block]:
 
 
 def _messages(messages: list[ApiMessage], marks: set[tuple[int, int]]) -> list[ApiMessage]:
-    """A message of which nothing is left is left out, and its neighbours, being of one role, become one."""
-    sent: list[ApiMessage] = []
-    for index, message in enumerate(messages):
-        blocks: list[Block] = []
-        for number, block in enumerate(_blocks(message)):
-            blocks.extend(_shown(message["role"], block))
-            blocks = _marked(blocks, (index, number) in marks)
-        if blocks and sent and sent[-1]["role"] == message["role"]:
-            sent[-1]["content"].extend(blocks)
-        elif blocks:
-            sent.append({"role": message["role"], "content": blocks})
+    sent = [{**message} for message in messages]
+    for index, number in sorted(marks):
+        if index >= 0:
+            blocks = sent[index]["content"]
+            sent[index]["content"] = [*_marked(blocks[: number + 1], True), *blocks[number + 1 :]]
     return sent
 
 
-def _blocks(message: ApiMessage) -> list[Block]:
-    content = message["content"]
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
-def _shown(role: str, block: Block) -> Iterator[Block]:
-    kind = str(block.get("type"))
-    match kind:
-        case "thinking":
-            if block.get("signature"):
-                yield block
-        case "redacted_thinking":
-            if block.get("data"):
-                yield block
-        case "tool_use":
-            yield {**_unmarked(block), "id": _safe_id(block["id"])}
-        case "tool_result":
-            yield {**_unmarked(block), "tool_use_id": _safe_id(block["tool_use_id"])}
-        case _ if kind in _KNOWN or kind.endswith("_tool_result"):
-            yield _unmarked(block)
-        case _ if role == "user":
-            yield {"type": "text", "text": as_text([block])}
-        case _:
-            pass
-
-
-def _unmarked(block: Block) -> Block:
-    """Imported blocks may bring marks of their own, and there is room for four in all."""
-    plain = {name: value for name, value in block.items() if name != "cache_control"}
-    inner = plain.get("content")
-    if isinstance(inner, list):
-        plain["content"] = [_unmarked(part) for part in cast("list[Block]", inner)]
-    return plain
-
-
-def _safe_id(call_id: str) -> str:
-    """Other servers make ids such as "functions.read:0"; this API takes letters, digits, _ and - only."""
-    return _NOT_IN_IDS.sub(lambda found: f"_{ord(found[0]):x}_", call_id)
-
-
-class _Answer:
-    """One answer as it arrives. Pieces are kept in lists: joining them one by one costs the square of their number."""
+class MessageAnswer:
+    """One answer as it arrives. Pieces are kept in lists: joining them one by one takes quadratic time."""
 
     def __init__(self) -> None:
         self._starts: dict[int, Block] = {}
+        self._newest = ""
+        """The type of the newest block."""
+        self._begins = False
+        """The newest block is of the same type as the one before, and no piece of it has come."""
         self._pieces: dict[tuple[int, str], list[Any]] = {}
         self._usage: Usage = dict.fromkeys(_USAGE, 0)
         self._stop: str | None = None
         self._ended = False
 
-    def take(self, event: dict[str, Any]) -> Delta | None:
+    def take(self, event: dict[str, Any]) -> list[Delta]:
         match event:
             case {"type": "message_start", "message": {"usage": {**usage}}}:
                 self._count(usage)
             case {"type": "content_block_start", "index": int(index), "content_block": {**block}}:
-                self._starts[index] = {name: value for name, value in block.items() if value is not None}
-                if block.get("text"):
-                    return Delta(text=str(block["text"]))
+                return self._start(index, {name: value for name, value in block.items() if value is not None})
             case {"type": "content_block_delta", "index": int(index), "delta": {**delta}}:
                 return self._add(index, delta)
+            case {"type": "content_block_stop", "index": int(index)} if index in self._starts:
+                return [Delta(block=self._block(index))] if self._newest not in STREAMED else []
             case {"type": "message_delta", "delta": {**delta}}:
                 self._stop = delta.get("stop_reason") or self._stop
                 self._count(event.get("usage") or {})
             case {"type": "message_stop"}:
                 self._ended = True
             case _:
-                pass  # kinds of events that are new, or that say nothing to us
-        return None
+                pass  # new kinds of events, and those that are not needed
+        return []
+
+    def _start(self, index: int, block: Block) -> list[Delta]:
+        kind = str(block.get("type"))
+        self._begins = kind == self._newest
+        self._starts[index], self._newest = block, kind
+        if kind == "tool_use":
+            return [self._call_piece(index, "")]
+        if kind == "text" and block.get("text"):
+            return [self._words(text=str(block["text"]))]
+        return []
+
+    def _words(self, *, text: str = "", thinking: str = "") -> Delta:
+        begins, self._begins = self._begins, False
+        return Delta(text=text, thinking=thinking, begins=begins)
+
+    def _call_piece(self, index: int, piece: str) -> Delta:
+        block = self._starts[index]
+        number = sum(1 for at, other in self._starts.items() if at < index and other.get("type") == "tool_use")
+        return Delta(call=CallPiece(number, str(block.get("id") or ""), str(block.get("name") or ""), piece))
 
     def _count(self, usage: dict[str, Any]) -> None:
         self._usage.update({name: usage[name] for name in _USAGE if isinstance(usage.get(name), int)})
 
-    def _add(self, index: int, delta: dict[str, Any]) -> Delta | None:
+    def _add(self, index: int, delta: dict[str, Any]) -> list[Delta]:
         match delta:
             case {"type": "text_delta", "text": str(text)}:
                 self._keep(index, "text", text)
-                return Delta(text=text)
+                return [self._words(text=text)]
             case {"type": "thinking_delta", "thinking": str(text)}:
                 self._keep(index, "thinking", text)
-                return Delta(thinking=text)
+                return [self._words(thinking=text)]
             case {"type": "signature_delta", "signature": str(text)}:
                 self._keep(index, "signature", text)
+                return [Delta(signature=text)]
             case {"type": "input_json_delta", "partial_json": str(text)}:
                 self._keep(index, "input", text)
+                if text and self._starts.get(index, {}).get("type") == "tool_use":
+                    return [self._call_piece(index, text)]
             case {"type": "citations_delta", "citation": {**citation}}:
                 self._keep(index, "citations", citation)
             case _:
                 pass
-        return None
+        return []
 
     def _keep(self, index: int, field: str, piece: Any) -> None:
         self._pieces.setdefault((index, field), []).append(piece)

@@ -1,22 +1,18 @@
-"""A prompt in Anthropic's shape as the messages and tools of Chat Completions, for any server that speaks it.
+"""Converts an adapted prompt (`core/wires`) to the messages and tools of Chat Completions, for any server.
 
-What most servers understand is preferred to what one offers: contents are plain strings unless there is an image,
-results of tools are text, a document is a note. Each message depends on nothing after it, so a longer session's
-request begins like the shorter one's. Thinking is never sent: no server takes back another's.
+It uses the form that most servers understand: contents are plain strings unless there is an image, and tool results are
+text. Each message depends on nothing after it, so the request of a longer session begins like that of the shorter one.
+Thinking is never sent, because no server accepts the thinking of another.
 """
 
-import hashlib
 import json
 from typing import Any, TypeAlias, cast
 
-from ..core.entries import Block, clean
+from ..core.entries import Block
 from ..core.history import ApiMessage, as_text
 from ..core.prompt import Prompt
 
 ChatMessage: TypeAlias = dict[str, Any]
-
-CALL_ID_MAX_CHARS = 40
-"""OpenAI refuses longer ids of calls, and some other providers make them."""
 
 PICTURES_NOTE = "Images from the tool results above:"
 ERROR_NOTE = "[error]"
@@ -25,7 +21,7 @@ ERROR_NOTE = "[error]"
 def messages_of(prompt: Prompt) -> list[ChatMessage]:
     sent: list[ChatMessage] = []
     if prompt.system:
-        sent.append({"role": "system", "content": clean(prompt.system)})
+        sent.append({"role": "system", "content": prompt.system})
     for message in prompt.messages:
         for made in _made_of(message):
             _append(sent, made)
@@ -42,8 +38,7 @@ def tools_of(prompt: Prompt) -> list[dict[str, Any]]:
 
 
 def _made_of(message: ApiMessage) -> list[ChatMessage]:
-    content = message["content"]
-    blocks = cast("list[Block]", [{"type": "text", "text": content}] if isinstance(content, str) else content)
+    blocks = cast("list[Block]", message["content"])
     if message["role"] == "assistant":
         return _assistant(blocks)
     results = [block for block in blocks if block.get("type") == "tool_result"]
@@ -59,16 +54,16 @@ def _assistant(blocks: list[Block]) -> list[ChatMessage]:
     text = "\n\n".join(block["text"] for block in blocks if block.get("type") == "text")
     calls = [_call(block) for block in blocks if block.get("type") == "tool_use"]
     if calls:
-        # The key stays when there is no text: some servers insist on it, and null is what OpenAI itself writes.
+        # The key stays if there is no text: some servers require it, and OpenAI itself writes null.
         return [{"role": "assistant", "content": text or None, "tool_calls": calls}]
     return [{"role": "assistant", "content": text}] if text else []
 
 
 def _call(block: Block) -> dict[str, Any]:
-    # No sorting of keys: the model's own order is what it was cached with.
+    # Keys are not sorted: the cache has the model's own order.
     arguments = json.dumps(block["input"], ensure_ascii=False, separators=(",", ":"))
     return {
-        "id": _short_id(block["id"]),
+        "id": block["id"],
         "type": "function",
         "function": {"name": block["name"], "arguments": arguments},
     }
@@ -77,11 +72,11 @@ def _call(block: Block) -> dict[str, Any]:
 def _result(block: Block) -> ChatMessage:
     text = as_text(block.get("content") or "")
     marked = f"{ERROR_NOTE} {text}" if block.get("is_error") else text
-    return {"role": "tool", "tool_call_id": _short_id(block["tool_use_id"]), "content": marked}
+    return {"role": "tool", "tool_call_id": block["tool_use_id"], "content": marked}
 
 
 def _pictures(result: Block) -> list[dict[str, Any]]:
-    """A tool's message holds only text, so its images go into the user's message that follows."""
+    """A tool message holds only text, so its images go into the user message that follows."""
     inner = result.get("content")
     if not isinstance(inner, list):
         return []
@@ -95,10 +90,6 @@ def _part(block: Block) -> dict[str, Any]:
             return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{encoded}"}}
         case {"type": "image", "source": {"type": "url", "url": str(url)}}:
             return {"type": "image_url", "image_url": {"url": url}}
-        case {"type": "document", "source": {"type": "text", "data": str(text)}}:
-            return _text_part(text)
-        case {"type": "document"}:
-            return _text_part(f"[document: {block.get('title') or 'untitled'}; it cannot be shown here]")
         case _:
             return _text_part(as_text([block]))
 
@@ -114,7 +105,9 @@ def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
 
 
 def _append(sent: list[ChatMessage], message: ChatMessage) -> None:
-    """Two of one role in a row arise where a message between them had nothing to send; many templates refuse them."""
+    """Merges two messages of one role, which arise if a message between them had nothing to send; many templates refuse
+    them.
+    """
     last = sent[-1] if sent else None
     if last is None or last["role"] != message["role"] or message["role"] == "tool":
         sent.append(message)
@@ -128,9 +121,3 @@ def _append(sent: list[ChatMessage], message: ChatMessage) -> None:
 
 def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [_text_part(content)] if isinstance(content, str) else content
-
-
-def _short_id(call_id: str) -> str:
-    if len(call_id) <= CALL_ID_MAX_CHARS:
-        return call_id
-    return f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:32]}"

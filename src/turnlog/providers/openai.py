@@ -1,13 +1,13 @@
-"""Chat Completions through OpenAI's SDK, for OpenAI and for whatever else speaks it: Ollama, vLLM, llama.cpp …
+"""Chat Completions through OpenAI's SDK, for OpenAI and every compatible server: Ollama, vLLM, llama.cpp …
 
-Servers differ in what they leave out. What can be told from the rest is; what cannot is unknown, not guessed. Nothing
-is retried here.
+Servers leave out different fields. What follows from the other fields is filled in; the rest is unknown, not guessed.
+Nothing is retried here.
 """
 
 import json
 import os
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Collection
+from copy import copy
 from typing import Any, cast
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -15,20 +15,19 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from ..core.entries import Assistant, Block, Usage, text_of
+from ..core.parameters import JSON_OBJECT, Parameters, effort_of
 from ..core.prompt import INVALID_INPUT, Prompt
-from . import Delta
-from .calls import read_input
+from . import CallPiece, Delta
 from .chat_messages import messages_of, tools_of
-from .failures import check_installed, cut_short, failure_of, load, missing_key
+from .sdk import SdkClient, missing_key, unchecked
+from .streaming import answered, cut_short, summary_from
+from .tool_input import read_input
 from .windows import of_gpt
 
 KEY = "OPENAI_API_KEY"
 ADDRESS = "OPENAI_BASE_URL"
 NO_KEY = "none"
-"""The SDK must be given something; a server without keys does not look at it."""
-
-CONNECT_TIMEOUT_S = 10.0
-"""An address that does not answer is told from a model that thinks for minutes."""
+"""The SDK requires a key; a server without keys ignores it."""
 
 STOPS = {
     "stop": "end_turn",
@@ -38,10 +37,19 @@ STOPS = {
     "content_filter": "refusal",
     "model_length": "model_context_window_exceeded",
 }
-"""Their word → ours; another word stays as it is."""
+"""OpenAI's stop reason → Turnlog's; other words stay unchanged."""
+
+SAMPLING = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
+"""Parameters that have the same name in this API."""
+REASONING = ("o1", "o3", "o4", "gpt-5", "gpt-6")
+"""OpenAI's models that think before they answer. They refuse most sampling parameters and stop texts."""
+CHATTING = ("gpt-5-chat", "gpt-5.1-chat", "gpt-5.2-chat")
+OF_ALL = frozenset({"seed", "tool_choice", "parallel", "format", JSON_OBJECT, "user", "cache_key"})
+OF_CHATTING = OF_ALL | {"temperature", "top_p", "presence_penalty", "frequency_penalty", "stop"}
+CHOICES = {"auto": "auto", "required": "required", "none": "none"}
 
 UNNAMED = "unnamed"
-"""A call whose name never came. It gets one, so that it can be answered as a call of an unknown tool."""
+"""The name of a call whose name never came, so that it can be answered as a call of an unknown tool."""
 
 
 class OpenAIProvider:
@@ -55,67 +63,45 @@ class OpenAIProvider:
         max_output: int | None = None,
         timeout_s: float = 600,
     ) -> None:
-        check_installed("openai")
+        self.model = f"openai:{name}"
+        self.base_url = base_url or os.environ.get(ADDRESS) or None
+        """None: the provider's own address."""
         self._name = name
-        self._base_url = base_url or os.environ.get(ADDRESS) or None
-        self._is_official = self._base_url is None or _is_openai(self._base_url)
-        self._key = api_key or os.environ.get(KEY) or ("" if self._base_url is None else NO_KEY)
-        if not self._key:
+        self._given_window, self._given_output = window, max_output
+        self._is_official = self.base_url is None or _is_openai(self.base_url)
+        self.takes = _takes(name, self._is_official)
+        key = api_key or os.environ.get(KEY) or ("" if self.base_url is None else NO_KEY)
+        self._client = SdkClient(
+            "openai", "AsyncOpenAI", key=KEY, timeout_s=timeout_s, base_url=self.base_url, api_key=key
+        )
+        if not key:
             raise missing_key(KEY)
-        self._window = window or (of_gpt(name) if self._is_official else None)
+        self.window = window or (of_gpt(name) if self._is_official else None)
         self._max_output = max_output
-        self._timeout_s = timeout_s
-        self._opened: Any = None
 
-    @property
-    def model(self) -> str:
-        return f"openai:{self._name}"
+    def named(self, name: str) -> "OpenAIProvider":
+        """Another model of this API, with the same connections; closing one closes both."""
+        named = copy(self)
+        named.model, named._name = f"openai:{name}", name
+        named.window = self._given_window or (of_gpt(name) if self._is_official else None)
+        named.takes = _takes(name, self._is_official)
+        return named
 
-    @property
-    def window(self) -> int | None:
-        return self._window
-
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant, None]:
-        answer = ChatAnswer()
-        async with aclosing(self._chunks(self._request(prompt))) as chunks:
-            async for chunk in chunks:
-                for delta in answer.take(chunk):
-                    yield delta
-        yield answer.finish(self.model)
+    def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant, None]:
+        return answered(prompt, "openai", self.model, ChatAnswer(), self._chunks)
 
     async def summarise(self, prompt: Prompt) -> str:
-        async with aclosing(self.stream(replace(prompt, may_call=False))) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Assistant):
-                    return text_of(piece.content)
-        raise cut_short()
+        return await summary_from(self.stream(replace(prompt, may_call=False)))
 
     async def close(self) -> None:
-        if self._opened is not None:
-            opened, self._opened = self._opened, None
-            await opened.close()
+        await self._client.close()
 
-    def _client(self, sdk: Any) -> Any:
-        if self._opened is None:
-            self._opened = sdk.AsyncOpenAI(
-                api_key=self._key,
-                base_url=self._base_url,
-                max_retries=0,  # the runner retries; twice would be six times as often
-                timeout=sdk.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s)),
-            )
-        return self._opened
-
-    async def _chunks(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        sdk = load("openai")
-        try:
-            async with await self._client(sdk).chat.completions.create(**request) as chunks:
-                async for chunk in chunks:
-                    yield chunk.to_dict(mode="json", warnings=False)
-        except Exception as error:
-            raise failure_of(error, sdk, key=KEY) from error
+    def _chunks(self, prompt: Prompt) -> AsyncGenerator[dict[str, Any], None]:
+        request = unchecked(self._request(prompt), "messages", "tools")
+        return self._client.events(lambda client: client.chat.completions.create(**request))
 
     def _request(self, prompt: Prompt) -> dict[str, Any]:
-        """The body, as the SDK takes it. The same prompt gives the same bytes."""
+        """The request body for the SDK, from an adapted prompt. The same prompt gives the same bytes."""
         request: dict[str, Any] = {
             "model": self._name,
             "messages": messages_of(prompt),
@@ -127,10 +113,55 @@ class OpenAIProvider:
             if not prompt.may_call:
                 request["tool_choice"] = "none"
         if limit := prompt.max_output or self._max_output:
-            # OpenAI's reasoning models refuse max_tokens; many other servers know nothing else, and some ignore
-            # the new name without a word, which would leave the answer without a limit.
+            # OpenAI's reasoning models refuse max_tokens. Many other servers know only that name, and some silently
+            # ignore the new one, which would leave the answer without a limit.
             request["max_completion_tokens" if self._is_official else "max_tokens"] = limit
+        request.update(parameters_of(prompt))
+        if self._is_official:
+            request.update(_names_of(prompt.parameters))
         return request
+
+
+def parameters_of(prompt: Prompt) -> dict[str, Any]:
+    """The parameters of a prompt in the names of Chat Completions."""
+    given = prompt.parameters
+    made = {name: getattr(given, name) for name in SAMPLING if getattr(given, name) is not None}
+    if given.stop:
+        made["stop"] = list(given.stop)
+    if effort := effort_of(given):
+        made["reasoning_effort"] = effort
+    if given.format is not None:
+        made["response_format"] = _format(given.format)
+    if prompt.tools and prompt.may_call:
+        if given.tool_choice == "named":
+            made["tool_choice"] = {"type": "function", "function": {"name": given.tool}}
+        elif given.tool_choice:
+            made["tool_choice"] = CHOICES[given.tool_choice]
+        if given.parallel is not None:
+            made["parallel_tool_calls"] = given.parallel
+    return made
+
+
+def _format(given: dict[str, Any]) -> dict[str, Any]:
+    if "schema" not in given:
+        return {"type": JSON_OBJECT}
+    known = ("description", "schema", "strict")
+    named = {"name": given.get("name") or "answer", **{name: given[name] for name in known if name in given}}
+    return {"type": "json_schema", "json_schema": named}
+
+
+def _names_of(given: Parameters) -> dict[str, Any]:
+    """The names of caches and users. Only OpenAI gets them: other servers may refuse the fields."""
+    named = {"prompt_cache_key": given.cache_key, "safety_identifier": given.user}
+    return {name: value for name, value in named.items() if value}
+
+
+def _takes(name: str, is_official: bool) -> frozenset[str]:
+    if not is_official:
+        return OF_CHATTING | {"effort", "thinking"}
+    if name.startswith(REASONING) and not name.startswith(CHATTING):
+        return OF_ALL | {"effort", "thinking"}
+    return OF_CHATTING
 
 
 def _is_openai(url: str) -> bool:
@@ -141,11 +172,17 @@ def _is_openai(url: str) -> bool:
 class _Call:
     """One tool call as it arrives."""
 
-    def __init__(self, index: Any) -> None:
+    def __init__(self, index: Any, number: int) -> None:
         self.index = index
+        self.number = number
         self.id = ""
+        """As the server says; it may be missing, or be that of another call."""
         self.name = ""
+        self.sent_id = ""
+        """The id that the call gets: known from its first piece with a name on."""
         self._pieces: list[str] = []
+        self._told = 0
+        """The pieces that were passed on."""
 
     def add(self, call_id: str, name: str, arguments: Any) -> None:
         self.id = self.id or call_id
@@ -153,9 +190,24 @@ class _Call:
         if arguments is not None:
             self._pieces.append(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
+    def name_id(self, taken: Collection[str]) -> str:
+        """The id of the server, or a new one if it gave none or that of another call."""
+        self.sent_id = self.sent_id or (self.id if self.id and self.id not in taken else f"call_{uuid4().hex[:24]}")
+        return self.sent_id
+
+    def news(self) -> list[Delta]:
+        """What came since it was last asked."""
+        is_first, fresh = not self._told, "".join(self._pieces[self._told :])
+        self._told = len(self._pieces)
+        if is_first or fresh:
+            return [Delta(call=CallPiece(self.number, self.sent_id, self.name, fresh))]
+        return []
+
     def goes_on_with(self, call_id: str, name: str) -> bool:
-        """By the rules a name comes once, with the first piece. Some servers repeat it, with the same id and while
-        the arguments are unfinished; what comes with another id or name, or after the end, is another call."""
+        """Whether a piece belongs to this call. By the rules the name comes once, with the first piece. Some servers
+        repeat it with the same id while the arguments are unfinished; another id or name, or a piece after the end, is
+        another call.
+        """
         if not name:
             return True
         return self.id in ("", call_id) and self.name in ("", name) and not self._is_whole()
@@ -164,9 +216,9 @@ class _Call:
         written = "".join(self._pieces)
         return bool(written.strip()) and INVALID_INPUT not in read_input(written)
 
-    def as_block(self, call_id: str) -> Block:
+    def as_block(self) -> Block:
         written = read_input("".join(self._pieces))
-        return {"type": "tool_use", "id": call_id, "name": self.name or UNNAMED, "input": written}
+        return {"type": "tool_use", "id": self.sent_id, "name": self.name or UNNAMED, "input": written}
 
 
 class ChatAnswer:
@@ -180,36 +232,47 @@ class ChatAnswer:
         self._timings: dict[str, Any] = {}
         self._finish = ""
 
-    def take(self, chunk: dict[str, Any]) -> list[Delta]:
-        self._usage = _fields(chunk.get("usage")) or self._usage
-        self._timings = _fields(chunk.get("timings")) or self._timings
+    def take(self, event: dict[str, Any]) -> list[Delta]:
+        self._usage = _fields(event.get("usage")) or self._usage
+        self._timings = _fields(event.get("timings")) or self._timings
         deltas: list[Delta] = []
-        for choice in _items(chunk.get("choices")):
+        for choice in _items(event.get("choices")):
             self._finish = str(choice.get("finish_reason") or self._finish)
             deltas += self._add(_fields(choice.get("delta")) or _fields(choice.get("message")))
         return deltas
 
     def _add(self, delta: dict[str, Any]) -> list[Delta]:
-        for piece in _items(delta.get("tool_calls")):
-            function = _fields(piece.get("function"))
-            call_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
-            self._call_of(piece.get("index"), call_id, name).add(call_id, name, function.get("arguments"))
         thinking = text_of(delta.get("reasoning_content") or delta.get("reasoning"))
         text = text_of(delta.get("content")) or text_of(delta.get("refusal"))
         self._thinking += [thinking] if thinking else []
         self._text += [text] if text else []
-        return [Delta(text=text, thinking=thinking)] if text or thinking else []
+        words = [Delta(text=text, thinking=thinking)] if text or thinking else []
+        return [*words, *(news for piece in _items(delta.get("tool_calls")) for news in self._add_call(piece))]
+
+    def _add_call(self, piece: dict[str, Any]) -> list[Delta]:
+        function = _fields(piece.get("function"))
+        call_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
+        call = self._call_of(piece.get("index"), call_id, name)
+        call.add(call_id, name, function.get("arguments"))
+        if not call.name:
+            return []  # without its name, nobody can be told of it
+        self._name(call)
+        return call.news()
+
+    def _name(self, call: _Call) -> None:
+        call.name_id({other.sent_id for other in self._calls if other is not call})
 
     def _call_of(self, index: Any, call_id: str, name: str) -> _Call:
-        """The call that a piece goes on with, or a new one. Some servers leave the index out, or say 0 of every call;
-        then the id tells, and where there is none, the newest call goes on."""
+        """The call that a piece belongs to, or a new one. Some servers leave out the index, or say 0 for every call.
+        Then the id decides, and without an id the piece belongs to the newest call.
+        """
         if index is not None:
             known = [call for call in self._calls if call.index == index]
         else:
             known = [call for call in self._calls if call_id in ("", call.id)]
         if known and known[-1].goes_on_with(call_id, name):
             return known[-1]
-        self._calls.append(_Call(index))
+        self._calls.append(_Call(index, len(self._calls)))
         return self._calls[-1]
 
     def finish(self, model: str) -> Assistant:
@@ -224,14 +287,12 @@ class ChatAnswer:
         return Assistant(content=content, model=model, usage=usage_of(self._usage, self._timings), stop=self._stop())
 
     def _tool_uses(self) -> list[Block]:
-        uses: dict[str, Block] = {}
         for call in self._calls:
-            call_id = call.id if call.id and call.id not in uses else f"call_{uuid4().hex[:24]}"
-            uses[call_id] = call.as_block(call_id)
-        return list(uses.values())
+            self._name(call)
+        return [call.as_block() for call in self._calls]
 
     def _stop(self) -> str:
-        """A server may say "stop" after calls, or "tool_calls" after none; the calls themselves are believed."""
+        """A server may say "stop" after calls, or "tool_calls" without any; the calls themselves decide."""
         stop = STOPS.get(self._finish, self._finish)
         if stop in ("end_turn", "tool_use"):
             return "tool_use" if self._calls else "end_turn"
@@ -239,7 +300,9 @@ class ChatAnswer:
 
 
 def usage_of(usage: dict[str, Any], timings: dict[str, Any]) -> Usage | None:
-    """Theirs counts cached input within the input, ours beside it; llama.cpp's timings know where usage does not."""
+    """Converts the usage: OpenAI includes cached input in the input, Turnlog counts it separately. llama.cpp's timings
+    are used if there is no usage.
+    """
     details = _fields(usage.get("prompt_tokens_details"))
     read = _first(details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), timings.get("cache_n"))
     written = _first(details.get("cache_write_tokens"))
@@ -262,7 +325,7 @@ def _first(*counts: Any) -> int:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """A server may put anything anywhere; what is no object has no fields."""
+    """The fields of a value; a server may send anything, and a value that is not an object has none."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 

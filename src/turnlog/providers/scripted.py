@@ -1,8 +1,8 @@
-"""Answers that somebody wrote down beforehand, in order: for tests and demonstrations.
+"""Scripted answers, in order: for tests and demonstrations.
 
-A script is a file of JSON lines, one reply each; lines with `"for": "summary"` wait for the summariser, all others for
-turns. What was used is counted in FILE.position, so that the next process goes on where this one stopped, and no two
-processes get the same line. Past the end every reply is "ok". Looks at no prompt, and so answers anything.
+A script is a file of JSON lines, one reply each. Lines with `"for": "summary"` are for the summariser, all others for
+turns. FILE.position counts the used replies, so that the next process continues where this one stopped, and no two
+processes get the same line. After the end every reply is "ok". The prompt is ignored.
 """
 
 import asyncio
@@ -19,23 +19,25 @@ from msgspec import Struct, field
 
 from ..core.entries import Assistant, Usage
 from ..core.overflow import classify
+from ..core.parameters import ALL
 from ..core.prompt import Prompt
-from ..errors import ContextOverflow, ProviderBusy, ProviderRefused, UsageError
-from . import Delta
+from ..errors import UsageError
+from . import CallPiece, Delta
+from .streaming import refused
 
 Purpose: TypeAlias = Literal["turn", "summary"]
 
 
-class Call(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool call; without an id it is given one of its own each time."""
+class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool call; without an id it gets a new one each time."""
 
     name: str
     input: dict[str, Any] = {}
     id: str = ""
 
 
-class Failure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a provider might answer instead; status, code and text decide what it means, as with a real one."""
+class ScriptedFailure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A provider's error; status, code and text decide what it means, as with a real provider."""
 
     message: str = ""
     status: int | None = None
@@ -43,71 +45,83 @@ class Failure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retry_after_s: float | None = None
 
 
-class Reply(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptedReply(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of a script: a text, tool calls, or an error, which comes after its deltas."""
 
     text: str = ""
-    tool_calls: tuple[Call, ...] = ()
-    error: Failure | None = None
+    thinking: str = ""
+    tool_calls: tuple[ScriptedCall, ...] = ()
+    error: ScriptedFailure | None = None
     deltas: tuple[str, ...] = ()
     usage: Usage | None = None
+    stop: str | None = None
+    """Why the answer ended, if its content does not say: "refusal" of a filter, "max_tokens" …"""
     delay_ms: int = 0
-    """Passes before each piece of the answer; before the answer, if it has no pieces."""
+    """The delay before each piece of the answer, or before the answer if it has no pieces."""
+    until: str = ""
+    """A file: the last piece of the answer waits until it is there."""
     purpose: Purpose = field(default="turn", name="for")
 
 
-PAST_THE_END = Reply(text="ok")
+PAST_THE_END = ScriptedReply(text="ok")
+LOOK_AGAIN_S = 0.01
+"""Between two looks for the file that an answer waits for: far less than a person or a test notices."""
 
 
-async def play(reply: Reply, model: str) -> AsyncGenerator[Delta | Assistant]:
+async def play(reply: ScriptedReply, model: str) -> AsyncGenerator[Delta | Assistant]:
+    if reply.thinking:
+        yield Delta(thinking=reply.thinking)
     pieces = reply.deltas or ((reply.text,) if reply.text and not reply.error else ())
-    for piece in pieces:
-        await asyncio.sleep(reply.delay_ms / 1000)
+    for number, piece in enumerate(pieces, 1):
+        await _pause(reply, last=number == len(pieces))
         yield Delta(text=piece)
     if not pieces:
-        await asyncio.sleep(reply.delay_ms / 1000)
+        await _pause(reply)
     _raise_failure(reply.error)
     text = _text_of(reply)
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
-    blocks += [_call_block(call) for call in reply.tool_calls]
-    stop = "tool_use" if reply.tool_calls else "end_turn"
+    blocks: list[dict[str, Any]] = [{"type": "thinking", "thinking": reply.thinking}] if reply.thinking else []
+    blocks += [{"type": "text", "text": text}] if text else []
+    for number, call in enumerate(reply.tool_calls):
+        call_id = call.id or f"call_{uuid.uuid4().hex}"
+        written = msgspec.json.encode(call.input).decode()
+        for piece in ("", written[: len(written) // 2], written[len(written) // 2 :]):
+            yield Delta(call=CallPiece(number, call_id, call.name, piece))
+        blocks.append({"type": "tool_use", "id": call_id, "name": call.name, "input": call.input})
+    stop = reply.stop or ("tool_use" if reply.tool_calls else "end_turn")
     yield Assistant(content=blocks, model=model, usage=reply.usage, stop=stop)
 
 
-async def say(reply: Reply) -> str:
+async def say(reply: ScriptedReply) -> str:
     """The reply as a summary."""
-    await asyncio.sleep(reply.delay_ms / 1000)
+    await _pause(reply)
     _raise_failure(reply.error)
     return _text_of(reply)
 
 
-def _text_of(reply: Reply) -> str:
+async def _pause(reply: ScriptedReply, *, last: bool = True) -> None:
+    await asyncio.sleep(reply.delay_ms / 1000)
+    while last and reply.until and not os.path.exists(reply.until):  # noqa: ASYNC110  another process makes it
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def _text_of(reply: ScriptedReply) -> str:
     return reply.text or "".join(reply.deltas)
 
 
-def _call_block(call: Call) -> dict[str, Any]:
-    return {"type": "tool_use", "id": call.id or f"call_{uuid.uuid4().hex}", "name": call.name, "input": call.input}
-
-
-def _raise_failure(error: Failure | None) -> None:
+def _raise_failure(error: ScriptedFailure | None) -> None:
     if error is None:
         return
     verdict = classify(status=error.status, code=error.code, text=error.message)
-    match verdict.kind:
-        case "overflow":
-            raise ContextOverflow(error.message, tokens=verdict.tokens, window=verdict.window)
-        case "busy":
-            raise ProviderBusy(error.message, retry_after_s=error.retry_after_s)
-        case _:
-            raise ProviderRefused(error.message)
+    raise refused(verdict, error.message, retry_after_s=error.retry_after_s, status=error.status)
 
 
 class ScriptProvider:
-    """`scripted:FILE`. The file is read again for each reply, so that a script can be added to while it plays."""
+    """`scripted:FILE`. The file is read again for each reply, so lines can be added while it is used."""
 
     def __init__(self, path: str | Path, *, window: int | None = None) -> None:
         self._path = Path(path)
         self.window = window
+        self.takes = ALL
         self.model = f"scripted:{self._path.name}"
         with _open_script(self._path) as file:
             _read_script(self._path, file)
@@ -126,16 +140,16 @@ class ScriptProvider:
 
 
 class _Position(Struct, frozen=True, forbid_unknown_fields=True):
-    """Replies used of each queue."""
+    """The number of used replies per purpose."""
 
     turn: int = 0
     summary: int = 0
 
 
-def take(path: Path, purpose: Purpose) -> Reply:
-    """The next reply, counted as used before anybody else can look."""
+def take(path: Path, purpose: Purpose) -> ScriptedReply:
+    """The next reply, counted as used before another process can read it."""
     with _open_script(path) as file:
-        # The script is locked and not the position, which is replaced whole and so is another file each time.
+        # The lock is on the script and not on the position, which is replaced by another file each time.
         fcntl.flock(file, fcntl.LOCK_EX)
         queue = [reply for reply in _read_script(path, file) if reply.purpose == purpose]
         used = _read_position(path)
@@ -156,7 +170,7 @@ def _open_script(path: Path) -> Generator[BinaryIO]:
         raise UsageError(f"cannot read the script {path}: {reason}", hint="Use scripted:FILE.") from error
 
 
-def _read_script(path: Path, file: BinaryIO) -> list[Reply]:
+def _read_script(path: Path, file: BinaryIO) -> list[ScriptedReply]:
     return [
         _parse(path, number, line)
         for number, line in enumerate(file, 1)
@@ -164,9 +178,9 @@ def _read_script(path: Path, file: BinaryIO) -> list[Reply]:
     ]
 
 
-def _parse(path: Path, number: int, line: bytes) -> Reply:
+def _parse(path: Path, number: int, line: bytes) -> ScriptedReply:
     try:
-        return msgspec.json.decode(line, type=Reply)
+        return msgspec.json.decode(line, type=ScriptedReply)
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"{path}, line {number}: {error}",
@@ -185,11 +199,13 @@ def _read_position(path: Path) -> _Position:
     except FileNotFoundError:
         return _Position()
     except (OSError, msgspec.MsgspecError) as error:
-        raise UsageError(f"cannot read {place}: {error}", hint="Delete it to play from the first line.") from error
+        raise UsageError(f"cannot read {place}: {error}", hint="Delete it to start from the first line.") from error
 
 
 def _write_position(path: Path, used: _Position) -> None:
-    """Whole or not at all. Only the holder of the lock is here, so one name for the temporary file is enough."""
+    """Replaces the file atomically. Only the holder of the lock is here, so one name for the temporary file
+    is enough.
+    """
     place = _position_of(path)
     temporary = place.with_name(place.name + ".tmp")
     try:
@@ -199,5 +215,5 @@ def _write_position(path: Path, used: _Position) -> None:
         os.replace(temporary, place)
     except OSError as error:
         raise UsageError(
-            f"cannot write {place}: {error.strerror or error}", hint="Put the script where it can be written beside."
+            f"cannot write {place}: {error.strerror or error}", hint="Put the script into a writable directory."
         ) from error

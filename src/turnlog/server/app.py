@@ -1,4 +1,4 @@
-"""The application: routes, errors as problems, and the front door before all of it."""
+"""The application: routes, errors as problem documents, and the gate before all of it."""
 
 from typing import Any
 
@@ -9,38 +9,41 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp
 
 from .. import __version__
-from ..errors import TurnlogError, UsageError
-from . import openapi, pages_view, problems
-from .admin import Conversations, SignIn
-from .channels_api import arrive
-from .chat import Chat
-from .front import FrontDoor
-from .health import count, healthz, readyz
-from .pages import ROUTES
-from .service import Asked, Service, service_of
-from .sessions_api import SessionsApi
+from ..errors import TurnlogError
+from .api.admin import ConversationsController, SignIn
+from .api.channels import arrive
+from .api.chat import ChatController
+from .api.health import count, healthz, readyz
+from .api.sessions import SessionsApi
+from .compatible import errors, routes
+from .http import openapi, problems
+from .http.bodies import decode_body
+from .http.gate import Gate
+from .pages import ROUTES, view
+from .service import AnyRequest, Service, service_of
 
 
 def create_app(service: Service) -> ASGIApp:
-    """What a server runs. The service is opened and closed by whoever made it."""
-    settings = service.turnlog.settings.server
-    return FrontDoor(create_router(service), service, hosts=(*settings.hosts, settings.host), rate=float(settings.rate))
+    """The application of a server. The caller opens and closes the service."""
+    settings = service.settings.server
+    return Gate(create_router(service), service, hosts=(*settings.hosts, settings.host), rate=float(settings.rate))
 
 
 def create_router(service: Service | None) -> Litestar:
-    """Without a service: only to be described."""
+    """Without a service, it can only be described (OpenAPI)."""
     return Litestar(
         route_handlers=[
-            Router("/api/agents/{agent:str}", route_handlers=[Chat]),
+            Router("/api/agents/{agent:str}", route_handlers=[ChatController]),
             Router("/api/agents/{agent:str}/sessions", route_handlers=[SessionsApi]),
             Router("/api/sessions/{agent:str}", route_handlers=[SessionsApi]),
-            Conversations,
+            ConversationsController,
             SignIn,
             arrive,
             healthz,
             readyz,
             count,
             description,
+            *routes.ROUTES,
             *ROUTES,
         ],
         state=State({"service": service}),
@@ -59,32 +62,33 @@ def create_router(service: Service | None) -> Litestar:
 
 
 class StrictRequest(Request[Any, Any, Any]):
-    """Bytes that are no text, and brackets without end, are the client's mistakes and not ours."""
+    """Bodies are decoded here, because the framework would coerce their fields (0 to false, "5" to 5)."""
 
     async def json(self) -> Any:
-        try:
-            return await super().json()
-        except (UnicodeDecodeError, RecursionError) as error:
-            raise UsageError("the body is not JSON", hint="Send an object, in UTF-8.") from error
+        field = self.route_handler.parsed_data_field
+        return decode_body(await self.body(), field.annotation if field else Any)
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)
-def description(request: Asked) -> Response[dict[str, Any]]:
+def description(request: AnyRequest) -> Response[dict[str, Any]]:
     return Response(openapi.describe(request.app))
 
 
-MACHINES = ("/api", "/channels/", "/metrics", "/openapi.json", "/healthz", "/readyz")
-"""Paths for programs, whatever they say they accept."""
+MACHINES = ("/api", "/v1/", "/channels/", "/metrics", "/openapi.json", "/healthz", "/readyz")
+"""Paths for programs: their errors are never pages, whatever the Accept header says."""
 
 
-def answer_error(request: Asked, error: Exception) -> Response[bytes] | Response[str]:
-    """As a problem; to a person who went astray with a browser, as a page."""
+def answer_error(request: AnyRequest, error: Exception) -> Response[bytes] | Response[str]:
+    """A problem document; for a browser on a path of the page, a page."""
     if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(MACHINES):
-        return pages_view.answer_error(request, error)
+        return view.answer_error(request, error)
     problem = problems.of(error)
-    if problem.status >= 500:
+    is_compatible = request.url.path.startswith(errors.PREFIX)
+    if problem.status >= 500 and not (is_compatible and errors.told(error).status < 500):
         unexpected = None if isinstance(error, TurnlogError) else error
         service_of(request).log.error("failed", path=request.url.path, error=str(error), exc_info=unexpected)
+    if is_compatible:
+        return routes.answer_error(request, error)
     return Response(
         problems.encode(problem),
         status_code=problem.status,

@@ -1,8 +1,8 @@
-"""Text of people, models and tools as HTML that can do no harm.
+"""Text of people, models and tools as safe HTML.
 
-Markdown is turned into HTML, and what comes out is sanitised: last, here, on the server, with nothing done to it
-afterwards. Pictures become links, for a picture that is fetched tells its owner who reads what. Characters that turn
-the direction of writing around are shown by their names instead of being obeyed.
+Markdown is rendered to HTML, and the HTML is sanitised on the server, as the last step. Pictures become links, because
+fetching a picture tells its owner who reads the page. Characters that change the direction of writing are shown by
+their names.
 """
 
 import re
@@ -18,11 +18,11 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 MARKDOWN_MAX_CHARS = 12_000
-"""Longer texts are dumps, and parsing gets slow in ways that somebody could use: they are shown as they are."""
+"""Longer texts are shown without markdown: parsing them is slow, which could be used for an attack."""
 SHOWN_MAX_CHARS = 30_000
-"""Of one text in a page; the whole of it has an address of its own."""
+"""Of one text in a page; the whole text has a URL of its own."""
 CACHED = 1_000
-"""Rendered texts kept; a conversation is looked at many times."""
+"""Rendered texts kept in memory, because a conversation is shown many times."""
 CACHED_MAX_CHARS = 8_000
 
 TAGS = frozenset(
@@ -47,7 +47,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def render(text: str) -> Markup:
-    """Markdown as harmless HTML."""
+    """Markdown as safe HTML."""
     return _render_kept(text) if len(text) <= CACHED_MAX_CHARS else _render(text)
 
 
@@ -73,7 +73,7 @@ def _sanitise(html: str) -> str:
 
 
 def honest(text: str) -> str:
-    """Control characters shown, not obeyed; lone surrogates cannot be sent."""
+    """With control characters made visible, and lone surrogates replaced, which cannot be encoded."""
     if text.isascii() and not _CONTROL.search(text):
         return text
     clean = text.encode("utf-8", "replace").decode()
@@ -85,7 +85,7 @@ def _named(found: re.Match[str]) -> str:
 
 
 def name(text: str | None, limit: int = 200) -> str:
-    """A title, a sender, a channel: one line, in bounds, of characters that can be seen; "" if there are none."""
+    """A title, a sender or a channel on one line, cut to a limit; "" if it has no visible character."""
     line = _UNSEEN.sub("", honest((text or "")[: limit * 4]))
     line = " ".join(line.split())
     if not any(unicodedata.category(char)[0] in "LNPS" for char in line):
@@ -94,7 +94,7 @@ def name(text: str | None, limit: int = 200) -> str:
 
 
 def plain(text: str, limit: int = SHOWN_MAX_CHARS) -> Markup:
-    """Tool output and the like: no markdown, cut where it gets long."""
+    """Tool output and similar texts: no markdown, cut if they are long."""
     return escape(honest(text[: limit + 1])[:limit])
 
 

@@ -1,12 +1,16 @@
-"""Counts for Prometheus. No label says who or which session: labels are few, and pages of metrics are read by many."""
+"""Metrics for Prometheus. No label names a person or a session: label values must be few, and many people read them."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
+from .. import background
 from ..core.events import Done, ErrorEvent, Event
+from ..stores import facts
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -23,10 +27,19 @@ class Metrics:
         self.refused = Counter("turnlog_refused_total", "Requests refused at the door", ["reason"], registry=here)
         self.turns = Counter("turnlog_turns_total", "Turns ended", ["outcome"], registry=here)
         self.turns_running = Gauge("turnlog_turns_running", "Turns under way", registry=here)
+        self.approvals = Counter("turnlog_approvals_total", "Answers to calls that waited", ["word"], registry=here)
         self.turn_seconds = Histogram("turnlog_turn_seconds", "Length of a turn", buckets=_SECONDS, registry=here)
         self.streams = Gauge("turnlog_streams", "Open event streams", registry=here)
         self.rejoined = Counter("turnlog_streams_rejoined_total", "Streams that clients came back to", registry=here)
+        self.connections = Gauge("turnlog_connections", "Open connections", registry=here)
+        self._refused_connections = Counter(
+            "turnlog_connections_refused_total", "Connections refused or closed early", ["reason"], registry=here
+        )
         self.channels = ChannelCounts(here)
+        here.register(ProcessCounters())
+
+    def count_refused(self, reason: str) -> None:
+        self._refused_connections.labels(reason).inc()
 
     @contextmanager
     def turn(self) -> Generator[Callable[[Event], None]]:
@@ -46,6 +59,22 @@ class Metrics:
         return generate_latest(self._registry)
 
 
+class ProcessCounters(Collector):
+    """Counters that other modules keep for the whole process; read when the metrics are requested."""
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        failures = CounterMetricFamily(
+            "turnlog_background_failures", "Failures of what runs in the background", labels=["loop"]
+        )
+        for loop, count in background.failures().items():
+            failures.add_metric([loop], count)
+        yield failures
+        unreadable = CounterMetricFamily("turnlog_unreadable_facts", "Facts that cannot be read", labels=["space"])
+        for space, count in facts.unreadable().items():
+            unreadable.add_metric([space], count)
+        yield unreadable
+
+
 class ChannelCounts:
     """What channels bring in and what is sent to them, by the channel's kind: an `outbox.Tally`."""
 
@@ -61,5 +90,5 @@ class ChannelCounts:
     def reply(self, kind: str, outcome: str) -> None:
         self._replies.labels(kind, outcome).inc()
 
-    def waiting(self, letters: int) -> None:
-        self._waiting.set(letters)
+    def waiting(self, replies: int) -> None:
+        self._waiting.set(replies)

@@ -1,4 +1,8 @@
-"""What all routes share: the library, who may ask, turns that can be rejoined, and whether the server is closing."""
+"""What all routes share: the caller and what they may do, turns that can be rejoined, and whether the server is
+stopping.
+
+A route gets the `Access` of the caller (`acting`, `reading`, `writing`), and reaches sessions only through it.
+"""
 
 import asyncio
 import time
@@ -10,84 +14,105 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from litestar import Request
 from structlog.typing import FilteringBoundLogger
 
+from .. import background
+from ..access import Access
+from ..access.relaying import Relaying
+from ..channels.gateway import Gateway
+from ..channels.outbox import UNSENT, WAITING, OutgoingReplies, replies_in
 from ..convlog import ConvLog, Record, channel_of, record_ts
 from ..core import keys
-from ..core.events import Done, ErrorEvent, spoken
+from ..core.events import ApprovalAnswered, Done, ErrorEvent, spoken
 from ..core.principals import Principal
 from ..core.session import Session
-from ..errors import NotFound, StoreUnavailable, TurnlogError
-from ..library import Turnlog
-from ..live import Live
-from ..queue import Ticket
-from ..sessions import Sessions
-from ..switchboard import Switchboard
-from .auth import Token, Tokens
+from ..errors import NotFound, StoreUnavailable
+from ..library import Turnlog, relaying_of
+from ..stores import Ledger
+from ..turns.queue import Ticket
+from ..turns.stream import TurnStream
+from .http.auth import Token, Tokens
+from .http.connections import Connections, limits_of
+from .http.problems import Refusal
+from .http.sse import EventStream
 from .metrics import Metrics
-from .problems import Refusal
-from .rejoining import Rejoining
-from .sse import EventStream
-from .turns import Turns
+from .recent_turns import RecentTurns
 
-READY = "ready"
-"""The ledger's space for the write that proves that the store can be written."""
 READY_S = 3.0
-"""Whoever asks whether a server is ready wants an answer now; other calls wait longer for a database to come back."""
+"""The time limit of a readiness check; other calls wait longer for a database to come back."""
 READY_FOR_S = 2.0
-"""How long a proof holds: asking often must not wear out the disk."""
-WHO = "turnlog.token"
-"""Where in a request's scope the front door leaves the token that it found."""
-Asked = Request[Any, Any, Any]
+"""How long one write proves that the store can be written: frequent checks must not wear out the disk."""
+LAST_NOTES_S = 5.0
+"""The time for the last lines of the convlog when the server stops."""
+CALLER = "turnlog.token"
+"""The key in a request's scope for its token."""
+HELD = "turnlog.held"
+"""Where in a request's scope the gate puts a stack; closing it releases the limits that the request uses."""
+AnyRequest = Request[Any, Any, Any]
 
 
 class Service:
-    def __init__(self, turnlog: Turnlog, convlog: ConvLog, metrics: Metrics, log: FilteringBoundLogger) -> None:
-        self.turnlog = turnlog
+    def __init__(
+        self,
+        turnlog: Turnlog,
+        convlog: ConvLog,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+        *,
+        tokens: Tokens,
+        answers: Ledger,
+    ) -> None:
+        """`answers`: for idempotency keys. Routes never get `turnlog`, only the access of the caller."""
+        self._turnlog = turnlog
+        self.settings = turnlog.settings
         self.convlog = convlog
         self.metrics = metrics
         self.log = log
-        self.tokens = Tokens(turnlog.store.ledger)
-        self.turns = Turns(turnlog.queue)
-        self.rejoining = Rejoining(turnlog.store, turnlog.queue, self.turns)
+        self.tokens = tokens
+        self.answers = answers
+        self.turns = RecentTurns()
         self.streams: set[EventStream] = set()
+        server = turnlog.settings.server
+        self.connections = Connections(limits_of(server), proxies=server.trusted_proxies, count=metrics.count_refused)
         self.closing = False
-        self.switchboard: Switchboard | None = None
-        """Where there are channels."""
+        self.gateway: Gateway | None = None
+        """Set if there are channels."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._heard: WeakKeyDictionary[Live, Session] = WeakKeyDictionary()
-        """Turns that answer somebody here, and where. Other edges write down for themselves what they delivered."""
+        self._asked_here: WeakKeyDictionary[TurnStream, Session] = WeakKeyDictionary()
+        """Turns that answer a message of this server, and their sessions. Channels write to the convlog themselves."""
         self._proved_at = -READY_FOR_S
-        self._companions: set[asyncio.Task[None]] = set()
-        turnlog.queue.on_turn(self._accompany)
+        self._tasks: set[asyncio.Task[None]] = set()
+        turnlog.on_turn(self.turns.keep)
+        turnlog.on_turn(self._accompany)
 
     @property
     def agents(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(("main", *self.turnlog.settings.agents)))
+        return tuple(dict.fromkeys(("main", *self.settings.agents)))
 
-    def gate(self, who: Principal) -> Sessions:
-        return self.turnlog.sessions.acting_for(who)
+    def acting_for(self, who: Principal) -> Access:
+        return self._turnlog.acting_for(who)
+
+    def relaying_for(self, who: Principal) -> Relaying:
+        return relaying_of(self._turnlog, who)
 
     def check_agent(self, who: Principal, agent: str) -> str:
-        """An agent that there is, for this principal. One that is not theirs does not exist for them."""
+        """An agent of the settings that this principal may use. Any other agent does not exist for them."""
         keys.check_agent(agent)
         if agent not in self.agents or (who.agents is not None and agent not in who.agents):
             raise NotFound(f"there is no agent {agent}", hint="Name an agent of the settings that your token may use.")
         return agent
 
-    async def row(self, who: Principal, agent: str, session_id: str, *, write: bool = False) -> Session:
-        self.check_agent(who, agent)
-        keys.check_session_id(session_id)
-        row = await self.gate(who).get(session_id)
-        if row.agent != agent:
-            raise NotFound(f"there is no session {session_id}")
-        return await self.gate(who).writable(session_id) if write else row
+    async def undelivered(self) -> OutgoingReplies:
+        """Replies to channels that wait to be sent, or could not be sent."""
+        return await replies_in(self._turnlog.ledger(WAITING, UNSENT), WAITING, UNSENT)
 
     def may_listen(self, token: Token, session_id: str) -> Callable[[], Awaitable[bool]]:
         async def check() -> bool:
-            found = await self.tokens.find(token.id)
             try:
-                return found is not None and bool(await self.gate(found.principal).get(session_id))
+                found = await self.tokens.find(token.id)
+                return found is not None and bool(await self.acting_for(found.principal).sessions.get(session_id))
             except NotFound:
-                return True  # its listeners are told by an event
+                return True  # an event tells its listeners that it was deleted
+            except StoreUnavailable:
+                return True  # unknown until the store is back
 
         return check
 
@@ -102,94 +127,107 @@ class Service:
             )
 
     async def prove_writable(self) -> None:
-        """A real write, durable as any append; StoreUnavailable if it cannot be done."""
+        """Raises StoreUnavailable if the store cannot be written within a short time."""
         if time.monotonic() - self._proved_at >= READY_FOR_S:
-            ledger = self.turnlog.store.ledger
             try:
                 async with asyncio.timeout(READY_S):
-                    old = await ledger.get(READY, READY)
-                    await ledger.cas(READY, READY, old, {"at": time.time_ns()})
+                    await self._turnlog.ping()
             except TimeoutError as error:
-                raise StoreUnavailable("the store does not answer", hint="It goes on when the store does.") from error
+                raise StoreUnavailable("the store does not answer", hint="Try again when the store works.") from error
             self._proved_at = time.monotonic()
 
+    def hold_stream(self, request: "AnyRequest") -> None:
+        """Refuses if too many streams are open. Called before a message is accepted."""
+        self.connections.hold_stream(token_of(request).id, cast("dict[str, Any]", request.scope)[HELD])
+
     def lock(self, what: str) -> asyncio.Lock:
-        """One a key, for making sessions there one after another; one a session, for its lines in the convlog."""
+        """One lock per key, so that sessions are created there one after another; one per session, to order its
+        convlog.
+        """
         return self._locks.setdefault(what, asyncio.Lock())
 
-    async def taking_in(self, row: Session, said: str, sender: str, take: Callable[[], Awaitable[Ticket]]) -> Ticket:
-        """Takes a message in. It is written down too, before its answer can be, while the turn runs."""
+    async def accept(self, row: Session, text: str, sender: str, accept: Callable[[], Awaitable[Ticket]]) -> Ticket:
+        """Accepts a message, and writes it to the convlog while its turn runs, always before the answer."""
         lock = self.lock(row.id)
         await lock.acquire()
         try:
-            ticket = await take()
+            ticket = await accept()
         except BaseException:
             lock.release()
             raise
-        ticket.turn.add_done_callback(partial(self._hear, row))
-        self._beside(self._note_first(lock, row, said if ticket.stored.result() else "", sender))
+        ticket.turn.add_done_callback(partial(self._remember, row))
+        self._spawn(self._note_first(lock, row, text if ticket.stored.result() else "", sender))
         return ticket
 
-    def _hear(self, row: Session, turn: asyncio.Future[tuple[Live, int]]) -> None:
+    def _remember(self, row: Session, turn: asyncio.Future[tuple[TurnStream, int]]) -> None:
         if not turn.cancelled() and turn.exception() is None:
-            self._heard[turn.result()[0]] = row
+            self._asked_here[turn.result()[0]] = row
 
-    async def _note_first(self, lock: asyncio.Lock, row: Session, said: str, sender: str) -> None:
+    async def _note_first(self, lock: asyncio.Lock, row: Session, text: str, sender: str) -> None:
         try:
-            if said:
-                await self.note(row, "user", said, sender=sender)
+            if text:
+                await self.note(row, "user", text, sender=sender)
         finally:
             lock.release()
 
-    def _accompany(self, live: Live) -> None:
-        self._beside(self._watch_turn(live))
+    def _accompany(self, stream: TurnStream) -> None:
+        self._spawn(self._watch_turn(stream))
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._companions.add(task)
-        task.add_done_callback(self._companions.discard)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(_watched(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _watch_turn(self, live: Live) -> None:
-        """Counts it, and writes down what was said on the page's channel, also when nobody listens any more."""
+    async def _watch_turn(self, stream: TurnStream) -> None:
+        """Counts the turn, and writes the answer of a page's session to the convlog, even if nobody listens."""
         with self.metrics.turn() as outcome:
-            await live.ended.wait()
-            outcome(live.events[-1])
-        self.turns.end(live)
-        self.log.info("turn", session=live.session_id, turn=live.seq, outcome=_outcome(live))
-        if live.fenced:
-            return  # whoever took it over writes it down
-        async with self.lock(live.session_id):
-            row = self._heard.get(live) or await self._page_session(live.session_id)
-            if row is not None and (said := spoken(live.events)):
-                await self.note(row, "assistant", said, sender=row.agent)
+            await stream.ended.wait()
+            outcome(stream.events[-1])
+        for event in stream.events:
+            if isinstance(event, ApprovalAnswered):
+                self.metrics.approvals.labels(event.word).inc()
+        self.turns.end(stream)
+        self.log.info("turn", session=stream.session_id, turn=stream.seq, outcome=_outcome(stream))
+        if stream.fenced:
+            return  # the process that took over the turn writes it
+        async with self.lock(stream.session_id):
+            row = self._asked_here.get(stream) or await self._page_session(stream.session_id)
+            if row is not None and (text := spoken(stream.events)):
+                await self.note(row, "assistant", text, sender=row.agent)
 
     async def _page_session(self, session_id: str) -> Session | None:
-        """If it is one of the page's: a turn that was taken up again has nobody here who asked for it."""
+        """The session, if it is the page's: a turn that was resumed answers no message of this process."""
         try:
-            row = await self.turnlog.store.describe(session_id)
+            row = await self._turnlog.sessions.get(session_id)
         except NotFound:
             return None
         return row if row.channel == "web" else None
 
     async def note(self, row: Session, role: str, content: str, *, sender: str) -> None:
-        """One line of the page's convlog. That it cannot be written stops no conversation."""
+        """Writes one line of the page's convlog. If that fails, the conversation continues."""
         channel = channel_of(keys.parse(row.key))
         record = Record(
             ts=record_ts(), role=role, content=content, channel_id=channel, channel_type=row.channel, sender=sender
         )
         try:
             await self.convlog.write(row.agent, channel, record)
-        except TurnlogError as error:
-            self.log.error("convlog", session=row.id, error=str(error))
+        except Exception as error:  # noqa: BLE001 - a failing log stops no turn
+            self.log.error("convlog", session=row.id, error=str(error))  # noqa: TRY400 - `report` keeps the trace
+            background.report("convlog", error)
 
     async def close(self) -> None:
-        """After the queue: every turn has told its end by now."""
-        if self._companions:
-            await asyncio.wait(self._companions, timeout=5)
+        """Called after the turns have ended: waits until their last lines are written."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_NOTES_S)
 
 
-def _outcome(live: Live) -> str:
-    match live.events[-1]:
+async def _watched(work: Coroutine[Any, Any, None]) -> None:
+    with background.going_on("turns"):
+        await work
+
+
+def _outcome(stream: TurnStream) -> str:
+    match stream.events[-1]:
         case Done():
             return "done"
         case ErrorEvent() as error:
@@ -198,15 +236,15 @@ def _outcome(live: Live) -> str:
             return "stopped"
 
 
-def service_of(request: Asked) -> Service:
+def service_of(request: AnyRequest) -> Service:
     return cast("Service", request.app.state.service)
 
 
-def token_of(request: Asked) -> Token:
-    return cast("Token", request.scope[WHO])  # type: ignore[literal-required]
+def token_of(request: AnyRequest) -> Token:
+    return cast("Token", request.scope[CALLER])  # type: ignore[literal-required]
 
 
-def who_asks(request: Asked, *scopes: str) -> Principal:
+def principal_of(request: AnyRequest, *scopes: str) -> Principal:
     """The principal; 403 unless it has one of these scopes (admin always does)."""
     principal = token_of(request).principal
     if scopes and principal.scopes.isdisjoint({*scopes, "admin"}):
@@ -217,3 +255,29 @@ def who_asks(request: Asked, *scopes: str) -> Principal:
             hint="Use a token that was created with it.",
         )
     return principal
+
+
+def acting(request: AnyRequest, *scopes: str, agent: str | None = None) -> Access:
+    """What the caller may do; 403 unless its token has one of these scopes, 404 unless it may use this agent."""
+    service, who = service_of(request), principal_of(request, *scopes)
+    if agent is not None:
+        service.check_agent(who, agent)
+    return service.acting_for(who)
+
+
+async def reading(request: AnyRequest, agent: str, session_id: str) -> tuple[Access, Session]:
+    """The caller's access, and a session of this agent that it may see."""
+    return await _found(acting(request, "chat", "read", agent=agent), agent, session_id)
+
+
+async def writing(request: AnyRequest, agent: str, session_id: str) -> tuple[Access, Session]:
+    """The caller's access, and a session of this agent that it may change."""
+    access, row = await _found(acting(request, "chat", agent=agent), agent, session_id)
+    return access, access.sessions.admit(row, write=True)
+
+
+async def _found(access: Access, agent: str, session_id: str) -> tuple[Access, Session]:
+    row = await access.sessions.get(keys.check_session_id(session_id))
+    if row.agent != agent:
+        raise NotFound(f"there is no session {session_id}")
+    return access, row

@@ -1,30 +1,52 @@
-"""Following a session: woken at once by writers in this process, by a look now and then for those in others.
+"""Follows sessions: writers in this process wake followers at once; writers in other processes are found by polling.
 
-Where a store can say of many sessions at once how far they have come, one look serves all who follow: a thousand idle
-listeners then cost as much as one.
+If a store can say for many sessions at once how far they have come, one poll serves all followers: a thousand idle
+listeners cost as much as one.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
+from ..background import Loop
 from ..core.entries import Entry
-from ..errors import NotFound, TurnlogError
+from ..core.session import Session
+from ..errors import NotFound
 
 LOOK_S = 0.1
 LOOK_MAX_S = 0.5
-"""Between two looks for all. Where nothing comes for a while they grow rarer: a server at rest costs nothing."""
+"""The longest pause between two shared polls. Pauses grow while nothing happens, so an idle server costs nothing."""
 POLL_MAX_S = 2.0
-"""The same where each looks for itself."""
+"""The same if each follower polls for itself."""
 GROWTH = 1.2
+PAGE = 1_000
+"""The entries read at once."""
 
 Ends = Callable[[Sequence[str]], Mapping[str, object] | None]
-"""Sessions → something for each that changes with its log; None: nothing has changed since the last question."""
+"""Sessions → a value for each that changes with its log; None: nothing has changed since the last call."""
+
+
+class Followed(Protocol):
+    """The part of a store that is polled."""
+
+    async def describe(self, session_id: str, *, incarnation: str | None = None) -> Session: ...
+    async def read(
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int | None = None,
+        incarnation: str | None = None,
+    ) -> list[Entry]: ...
 
 
 class Watchers:
     def __init__(self, *, poll_s: float | None = None, ends: Ends | None = None) -> None:
-        """`poll_s`: each looks for itself, at first so often. With neither, only `wake` tells."""
+        """`poll_s`: each follower polls, at first this often. Without `poll_s` and `ends`, only `wake`
+        wakes followers.
+        """
         self._poll_s = poll_s
         self._ends = ends
         self._looking: asyncio.Task[None] | None = None
@@ -32,7 +54,7 @@ class Watchers:
         self._closed = False
 
     def close(self) -> None:
-        """All who follow are told that nothing more comes."""
+        """Tells all followers that nothing more comes."""
         self._closed = True
         for session_id in list(self._events):
             self.wake(session_id)
@@ -43,9 +65,9 @@ class Watchers:
                 event.set()
 
     async def follow(
-        self, session_id: str, after: int, read: Callable[[int], Awaitable[list[Entry]]]
+        self, store: Followed, session_id: str, after: int, incarnation: str | None
     ) -> AsyncIterator[Entry]:
-        """`read(after)` gives what is there now."""
+        """Without an `incarnation`, follows the session that has the id now."""
         event = asyncio.Event()
         poll_s = self._poll_s
         self._events.setdefault(session_id, set()).add(event)
@@ -54,7 +76,8 @@ class Watchers:
             while not self._closed:
                 event.clear()
                 try:
-                    entries = await read(after)
+                    incarnation = incarnation or (await store.describe(session_id)).incarnation
+                    entries = await store.read(session_id, after=after, limit=PAGE, incarnation=incarnation)
                 except NotFound:
                     return
                 for entry in entries:
@@ -78,15 +101,20 @@ class Watchers:
     async def _look(self, ends: Ends) -> None:
         known: Mapping[str, object] = {}
         pause_s = LOOK_S
-        while self._events and not self._closed:
-            pause_s = min(pause_s * GROWTH, LOOK_MAX_S)
-            with suppress(TurnlogError, OSError):  # who reads is told; here it is tried again
-                found = ends(list(self._events))
-                if found is not None:
-                    if self._wake_changed(known, found):
-                        pause_s = LOOK_S
-                    known = found
-            await asyncio.sleep(pause_s)
+        with Loop("watching", first_s=LOOK_S, max_s=POLL_MAX_S) as loop:
+            while self._events and not self._closed:
+                pause_s = min(pause_s * GROWTH, LOOK_MAX_S)
+                loop.begin()
+                try:
+                    found = ends(list(self._events))
+                    if found is not None:
+                        if self._wake_changed(known, found):
+                            pause_s = LOOK_S
+                        known = found
+                    loop.succeeded()
+                except Exception as error:  # noqa: BLE001 - the reader gets the error; here it is retried
+                    pause_s = loop.failed(error)
+                await asyncio.sleep(pause_s)
         self._looking = None
 
     def _wake_changed(self, known: Mapping[str, object], found: Mapping[str, object]) -> bool:

@@ -1,4 +1,4 @@
-"""Tools for testing what is built on Turnlog, and for testing stores: shipped, documented in docs/extending.md.
+"""Tools for testing what is built on Turnlog; contracts for stores, providers and channels (docs/how-to/extending.md).
 
     class TestMyStore(StoreContract):
         def open(self, place, **options):
@@ -7,62 +7,66 @@
 Nothing here imports pytest; the contract's tests are plain methods that any runner can collect.
 """
 
-import json
 from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import convert
 
 from ..core.entries import Assistant, Entry, Opened
+from ..core.parameters import ALL
 from ..core.prompt import Prompt
 from ..providers import Delta
-from ..providers.scripted import PAST_THE_END, Reply as Reply, play, say
+from ..providers.scripted import PAST_THE_END, ScriptedReply as ScriptedReply, play, say
+from .wires import InvalidMessages as InvalidMessages, WireName, check, check_anthropic, check_json, check_openai
 
 if TYPE_CHECKING:
-    from .contract import StoreContract as StoreContract
+    from .channel_contract import ChannelContract as ChannelContract
+    from .provider_contract import ProviderContract as ProviderContract
+    from .store_contract import StoreContract as StoreContract
 
 
-class InvalidMessages(AssertionError):
-    """A provider would refuse these messages."""
+def check_messages(
+    messages: Sequence[Mapping[str, Any]], wire: WireName | None = None, *, tools: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Raises InvalidMessages unless a provider would accept these messages.
 
-
-def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Raises InvalidMessages unless every provider would accept these messages (Anthropic shape)."""
+    Without a `wire`, it checks order, pairing and ids, in Anthropic's shape, as prompts are built. With one, it checks
+    all rules of that API for `messages` and `tools` of a request, in its own shape, as they are sent.
+    """
     if not messages:
         raise InvalidMessages("there is no message")
-    try:
-        json.dumps(messages, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, TypeError, ValueError) as error:
-        raise InvalidMessages(f"not sendable as JSON: {error}") from error
+    check_json([messages, tools])
+    if wire == "openai":
+        check_openai(messages, tools)
+        return
+    _check_order(messages)
+    if wire == "anthropic":
+        check_anthropic(messages, tools)
+
+
+def _check_order(messages: Sequence[Mapping[str, Any]]) -> None:
     seen: set[str] = set()
     owed: list[str] = []
     for index, message in enumerate(messages):
         role = message.get("role")
         expected = "user" if index % 2 == 0 else "assistant"
-        if role != expected:
-            raise InvalidMessages(f"message {index} is {role!r}, not {expected!r}")
+        check(role == expected, f"message {index} is {role!r}, not {expected!r}")
         blocks = _blocks(message, index)
         results = [block for block in blocks if block.get("type") == "tool_result"]
-        _check_results(index, results, owed)
-        if results and any(block.get("type") != "tool_result" for block in blocks[: len(results)]):
-            raise InvalidMessages(f"message {index}: tool results must come first")
+        ids = [str(block.get("tool_use_id")) for block in results]
+        check(sorted(ids) == sorted(owed), f"message {index} answers calls {ids}, but {owed} were made right before")
+        check(blocks[: len(results)] == results, f"message {index}: tool results must come first")
         owed = _calls(index, blocks, seen)
-        if owed and role != "assistant":
-            raise InvalidMessages(f"message {index}: a user message calls a tool")
-    if owed:
-        raise InvalidMessages(f"the last message calls {owed[0]!r} and no result follows")
+        check(not owed or role == "assistant", f"message {index}: a user message calls a tool")
+    check(not owed, f"the last message calls {owed[:1]} and no result follows")
 
 
 def _blocks(message: Mapping[str, Any], index: int) -> list[Mapping[str, Any]]:
-    content = message.get("content")
-    blocks: list[Mapping[str, Any]]
-    if isinstance(content, str):
-        blocks = [{"type": "text", "text": content}]
-    elif isinstance(content, list) and content:
-        blocks = cast("list[Mapping[str, Any]]", content)
-    else:
-        raise InvalidMessages(f"message {index} has no content")
+    content: Any = message.get("content")
+    blocks: list[Mapping[str, Any]] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    check(isinstance(blocks, list) and blocks, f"message {index} has no content")
     for block in blocks:
         _check_block(block, index)
     return blocks
@@ -83,23 +87,17 @@ def _check_block(block: Mapping[str, Any], index: int) -> None:
             pass
 
 
-def _check_results(index: int, results: Sequence[Mapping[str, Any]], owed: Sequence[str]) -> None:
-    ids = [str(block.get("tool_use_id")) for block in results]
-    if sorted(ids) != sorted(owed):
-        raise InvalidMessages(f"message {index} answers calls {ids}, but {list(owed)} were made right before")
-
-
 def _calls(index: int, blocks: Sequence[Mapping[str, Any]], seen: set[str]) -> list[str]:
-    ids = [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
+    ids = [block.get("id") for block in blocks if block.get("type") == "tool_use"]
     for call_id in ids:
-        if call_id in seen or call_id in ("None", ""):
-            raise InvalidMessages(f"message {index}: call id {call_id!r} is missing or used twice")
-        seen.add(call_id)
-    return ids
+        is_new = isinstance(call_id, str) and call_id and call_id not in seen
+        check(is_new, f"message {index}: call id {call_id!r} is missing or used twice")
+        seen.add(str(call_id))
+    return cast("list[str]", ids)
 
 
 class FixedClock:
-    """Unix milliseconds that only move when told to."""
+    """A clock in Unix milliseconds that moves only when told to."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = now_ms
@@ -112,15 +110,16 @@ class FixedClock:
 
 
 class ScriptedProvider:
-    """Answers from a script, in order; past its end it says "ok". Keeps every prompt, and checks each of them."""
+    """Answers from a script, in order; after its end it says "ok". Keeps every prompt, and checks each of them."""
 
     model = "scripted"
+    takes = ALL
 
     def __init__(
         self,
-        replies: Sequence[Reply | Mapping[str, Any]] = (),
+        replies: Sequence[ScriptedReply | Mapping[str, Any]] = (),
         *,
-        summaries: Sequence[Reply | Mapping[str, Any]] = (),
+        summaries: Sequence[ScriptedReply | Mapping[str, Any]] = (),
         window: int | None = None,
     ) -> None:
         self._replies = _replies(replies)
@@ -145,9 +144,9 @@ class ScriptedProvider:
         self.closed = True
 
 
-def _replies(script: Sequence[Reply | Mapping[str, Any]]) -> Iterator[Reply]:
-    """All looked at beforehand, so that a mistake in a script shows where it is written."""
-    return iter([convert(reply, Reply) if isinstance(reply, Mapping) else reply for reply in script])
+def _replies(script: Sequence[ScriptedReply | Mapping[str, Any]]) -> Iterator[ScriptedReply]:
+    """Checks all replies at once, so that a mistake in a script shows where it is written."""
+    return iter([convert(reply, ScriptedReply) if isinstance(reply, Mapping) else reply for reply in script])
 
 
 def entry(**fields: Any) -> Entry:
@@ -177,9 +176,15 @@ async def raises(kind: type[Exception], doing: Awaitable[Any]) -> Any:
     raise AssertionError(f"{kind.__name__} was not raised")
 
 
-def __getattr__(name: str) -> Any:
-    if name == "StoreContract":
-        from .contract import StoreContract
+_CONTRACTS = {
+    "ChannelContract": "channel_contract",
+    "ProviderContract": "provider_contract",
+    "StoreContract": "store_contract",
+}
 
-        return StoreContract
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    """Imports the contracts at first use, because they need much that the rest does not."""
+    if name not in _CONTRACTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_CONTRACTS[name]}", __name__), name)

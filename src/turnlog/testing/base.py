@@ -21,12 +21,12 @@ def claim(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 class Contract:
-    """`durable = False` if nothing outlives a close."""
+    """`durable = False` if nothing survives a close."""
 
     durable = True
 
     def open(self, place: Path, **options: Any) -> AbstractAsyncContextManager[Store]:
-        """A store at this place; the same place again is the same store. Options: clock."""
+        """A store at this place; opening the same place again gives the same store. Options: clock."""
         raise NotImplementedError
 
     async def talk(self, store: Store, session_id: str, turns: int, start: int = 1) -> None:

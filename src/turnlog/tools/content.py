@@ -1,7 +1,7 @@
-"""What a tool gave back → content that can be stored and sent.
+"""Converts a tool's output to content that can be stored and sent.
 
-A result stays in the history for good: one that a provider refuses would end the session. So only text and pictures
-of kinds that providers take are let through as blocks; everything else becomes text.
+A result stays in the history for good, so one that a provider refuses would end the session. Therefore only text and
+pictures of kinds that providers accept stay blocks; everything else becomes text.
 """
 
 import base64
@@ -12,16 +12,17 @@ import msgspec
 
 from ..core.entries import Block, Content
 from ..core.history import NO_OUTPUT, cut_content
+from ..core.pictures import PICTURE_TYPES, form_of
 
 IMAGE_MAX_BYTES = 5_000_000
-"""Of one picture. Larger ones are refused by Anthropic, and with them the whole request."""
+"""The size of one picture. Anthropic refuses the whole request because of a larger one."""
 
 IMAGES_MAX_CHARS = 16 * 1024 * 1024
-"""Of all pictures of one result, as base64: what an entry has room for beside its text."""
+"""The size of all pictures of one result as base64: what an entry has room for in addition to its text."""
 
 
 def as_content(value: Any) -> Content:
-    """Text as it is, blocks as blocks, nothing as a note, anything else as JSON."""
+    """Text and blocks stay unchanged, nothing becomes a note, anything else becomes JSON."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -33,7 +34,7 @@ def as_content(value: Any) -> Content:
 
 
 def _are_blocks(value: Any) -> TypeGuard[list[Block]]:
-    """All of them, or it is somebody's list of records that happen to have a type."""
+    """Whether all items are blocks; otherwise it is a list of records that happen to have a type."""
     blocks = cast("list[Any]", value) if isinstance(value, list) else []
     return bool(blocks) and all(map(_is_block, blocks))
 
@@ -49,7 +50,7 @@ def _is_block(value: Any) -> bool:
 
 
 def bound(content: Content, cap_chars: int) -> Content:
-    """Cut to what may be kept: the text to `cap_chars`, the pictures to those that can be sent."""
+    """Cuts the text to `cap_chars`, and keeps only pictures that can be sent."""
     if isinstance(content, str):
         return cut_content(content, cap_chars)
     room = IMAGES_MAX_CHARS
@@ -65,31 +66,20 @@ def bound(content: Content, cap_chars: int) -> Content:
 
 
 def _sendable(block: Block, room: int) -> Block:
-    """The picture under the kind its bytes say, or a note in its place."""
+    """The picture with the type that its bytes show, or a note instead."""
     if not _is_block(block):
         return _note("[a picture was left out: it is not given as base64]")
     data: str = block["source"]["data"]
     if len(data) > min(room, IMAGE_MAX_BYTES * 4 // 3 + 4):
         return _note(f"[a picture of {len(data) * 3 // 4:,} bytes was left out: too large]")
-    kind = _kind_of(data)
-    if kind is None:
+    try:
+        kind = form_of(base64.b64decode(data, validate=True))
+    except ValueError:
+        kind = ""
+    if kind not in PICTURE_TYPES:
         return _note("[a picture was left out: not PNG, JPEG, GIF or WebP]")
     return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
 
 
 def _note(text: str) -> Block:
     return {"type": "text", "text": text}
-
-
-def _kind_of(data: str) -> str | None:
-    try:
-        raw = base64.b64decode(data, validate=True)
-    except ValueError:
-        return None
-    if raw.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if raw.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if raw.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    return "image/webp" if raw[:4] == b"RIFF" and raw[8:12] == b"WEBP" else None

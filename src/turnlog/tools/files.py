@@ -1,10 +1,11 @@
-"""read_file, list_dir, write_file: the files of one workspace, as text, in bounded parts.
+"""read_file, list_dir, write_file, edit_file: the files of one workspace, as text, in limited parts.
 
-They run no code, follow no link and never read a file whole. Files of the workspace belong to the person who works
-there: new ones get the permissions that the umask says, unlike those of the stores.
+They run no code, follow no link and never read a whole large file. `writing` decides how files are written. The files
+belong to the person who works there: new ones get the permissions of the umask, unlike those of the stores.
 """
 
 import codecs
+import hashlib
 import heapq
 import os
 from collections.abc import Iterator
@@ -12,25 +13,25 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
-from ..core.entries import clean
+from ..core import names
 from ..errors import UsageError
-from .base import BUILT_IN_MAX_CHARS, Tool
+from .base import BUILT_IN_MAX_CHARS, Context, Tool
+from .fence import CLOSED_NOTE, Bounds, Fence
 from .functions import tool
-from .workspace import directory, explained, prepare, regular_file, replace, split
+from .kept import KeptFiles
+from .workspace import directory, explained, prepare, regular_file, split
+from .writing import FileWriter, named as _named
 
 LINES_DEFAULT = 2_000
-"""Of a file, what is shown when nothing else is asked for."""
+"""The lines of a file that are shown by default."""
 
 SCAN_MAX_BYTES = 1 << 30
-"""How far into a file lines are counted: about a second of a disk's time."""
+"""How far lines are counted in a file: about a second of reading."""
 
 LIST_MAX = 1_000
-"""Names of a directory that are shown."""
-
-WRITE_MAX_BYTES = 8 * 1024 * 1024
-"""Of one file. No model writes more in one answer."""
+"""The names of a directory that are shown."""
 
 _CHUNK_BYTES = 64 * 1024
 _SHOWN_MAX_CHARS = BUILT_IN_MAX_CHARS - 500
@@ -39,8 +40,11 @@ _SHOWN_MAX_CHARS = BUILT_IN_MAX_CHARS - 500
 _Path = Annotated[str, "relative to the workspace"]
 
 
-def file_tools(workspace: Path) -> list[Tool]:
+def file_tools(workspace: Path, fence: Fence | None = None, kept: KeptFiles | None = None) -> list[Tool]:
+    """`fence`: the places of the workspace that they may not reach. `kept`: where former contents are kept."""
     root = prepare(workspace)
+    writer = FileWriter(root, fence or Fence(), kept)
+    fence = fence or Fence()
 
     def read_file(
         path: _Path,
@@ -49,36 +53,41 @@ def file_tools(workspace: Path) -> list[Tool]:
     ) -> str:
         """Read a text file of the workspace. Long files are shown in parts."""
         with explained(path):
-            return _read(root, path, offset, limit)
+            return _read(root, fence.look(), path, offset, limit)
 
     def list_dir(path: _Path = ".") -> str:
         """List a directory of the workspace: directories end in /, files show their size in bytes."""
         with explained(path):
-            return _list(root, path)
+            return _list(root, fence.look(), path)
 
-    def write_file(path: _Path, content: Annotated[str, "the whole text of the file"]) -> str:
+    def write_file(path: _Path, content: Annotated[str, "the whole text of the file"], context: Context) -> str:
         """Write a text file of the workspace, replacing what was there. Missing directories are made."""
         with explained(path):
-            return _write(root, path, content)
+            return writer.write(context.session_id, path, content)
 
+    def edit_file(
+        path: _Path,
+        old: Annotated[str, "the exact text to replace; it must occur once"],
+        new: Annotated[str, "the text in its place"],
+        context: Context,
+    ) -> str:
+        """Replace one passage of a text file of the workspace, exactly."""
+        with explained(path):
+            return writer.write(context.session_id, path, writer.edited(path, old, new))
+
+    writing = {"cap_chars": BUILT_IN_MAX_CHARS, "effects": ("writes",)}
+    place = hashlib.sha256(str(root).encode()).hexdigest()[:16]
     return [
-        tool(read_file, parallel=True, cap_chars=BUILT_IN_MAX_CHARS),
-        tool(list_dir, parallel=True, cap_chars=BUILT_IN_MAX_CHARS),
-        tool(write_file, cap_chars=BUILT_IN_MAX_CHARS),
+        tool(read_file, parallel=True, cap_chars=BUILT_IN_MAX_CHARS, effects=("reads",)),
+        tool(list_dir, parallel=True, cap_chars=BUILT_IN_MAX_CHARS, effects=("reads",)),
+        structs.replace(tool(write_file, **writing), preview=writer.preview, place=place),
+        structs.replace(tool(edit_file, **writing), preview=writer.preview, place=place),
     ]
 
 
-def _named(path: str) -> tuple[tuple[str, ...], str]:
-    """(its directory, its name)"""
-    parts = split(path)
-    if not parts or path.endswith("/"):
-        raise UsageError(f"{path!r} is not the name of a file", hint="Use list_dir to see what is there.")
-    return parts[:-1], parts[-1]
-
-
-def _read(root: Path, path: str, offset: int, limit: int) -> str:
+def _read(root: Path, bounds: Bounds, path: str, offset: int, limit: int) -> str:
     parents, name = _named(path)
-    with directory(root, parents) as fd, regular_file(fd, name) as file:
+    with directory(root, parents, bounds) as fd, regular_file(fd, name, bounds) as file:
         size = os.fstat(file).st_size
         head = os.pread(file, _CHUNK_BYTES, 0)
         if b"\0" in head:
@@ -137,7 +146,7 @@ def _decode(chunks: Iterator[bytes], limit: int) -> tuple[str, bool]:
 
 
 def _cut(text: str) -> str:
-    """To whole lines, unless one line alone is too long."""
+    """Cuts to complete lines, unless a single line is too long."""
     if len(text) <= _SHOWN_MAX_CHARS:
         return text
     end = text.rfind("\n", 0, _SHOWN_MAX_CHARS)
@@ -146,19 +155,21 @@ def _cut(text: str) -> str:
     return f"{text[: _SHOWN_MAX_CHARS - 100]} [... the rest of this line cannot be shown]"
 
 
-def _list(root: Path, path: str) -> str:
-    with directory(root, split(path)) as fd, os.scandir(fd) as entries:
+def _list(root: Path, bounds: Bounds, path: str) -> str:
+    with directory(root, split(path), bounds) as fd, os.scandir(fd) as entries:
         counter = count()
         numbered = ((entry.name, next(counter), entry) for entry in entries)
-        lines = [_line(entry) for _, _, entry in heapq.nsmallest(LIST_MAX, numbered)]
+        lines = [_line(fd, entry, bounds) for _, _, entry in heapq.nsmallest(LIST_MAX, numbered)]
         total = next(counter)
     if total > len(lines):
         lines.append(f"[{total - len(lines):,} more, of {total:,} in all]")
     return "\n".join(lines) or "(empty directory)"
 
 
-def _line(entry: os.DirEntry[str]) -> str:
+def _line(fd: int, entry: os.DirEntry[str], bounds: Bounds) -> str:
     name = _printable(entry.name)
+    if bounds.closes(fd, entry.name, within=False):
+        return f"{name} ({CLOSED_NOTE})"
     if entry.is_symlink():
         return f"{name} (symbolic link, not followed)"
     if entry.is_dir(follow_symlinks=False):
@@ -172,15 +183,5 @@ def _line(entry: os.DirEntry[str]) -> str:
 
 
 def _printable(name: str) -> str:
-    """A name may hold line breaks and bytes that are no text; shown so, it stays one line and one name."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
-
-
-def _write(root: Path, path: str, content: str) -> str:
-    parents, name = _named(path)
-    raw = clean(content).encode()
-    if len(raw) > WRITE_MAX_BYTES:
-        raise UsageError(f"{len(raw):,} bytes are too many", hint=f"A file may have {WRITE_MAX_BYTES:,} bytes.")
-    with directory(root, parents, make=True) as fd:
-        existed = replace(fd, name, raw)
-    return f"{'replaced' if existed else 'created'} {path}: {len(raw):,} bytes"
+    """Names may contain line breaks and bytes that are not text; shown this way, a name stays on one line."""
+    return "".join(char if names.is_one_line(char) else repr(char)[1:-1] for char in name)

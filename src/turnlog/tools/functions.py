@@ -1,14 +1,14 @@
-"""Python functions as tools: the schema from type hints, the description from the docstring.
+"""Python functions as tools: the schema comes from type hints, the description from the docstring.
 
-What a parameter may be is what msgspec can check: numbers, text, None, Literal, Enum, lists, dicts, tuples, Structs,
+A parameter may have any type that msgspec can check: numbers, text, None, Literal, Enum, lists, dicts, tuples, Structs,
 dataclasses, TypedDicts, unions of them. `Annotated[int, "how many"]` describes a parameter, and so does a section
-"Args:" or ":param name:" of the docstring. A parameter annotated with Context is handed the context and not shown.
+"Args:" or ":param name:" of the docstring. A parameter annotated with Context gets the context and is not shown.
 """
 
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Union, cast, get_args, get_origin, overload
 
@@ -16,9 +16,10 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ..core import prompt
+from ..core.arguments import checked
 from ..core.entries import Content
 from ..errors import UsageError
-from .base import NAME, OUTPUT_MAX_CHARS, TIMEOUT_S, Context, Tool
+from .base import NAME, OUTPUT_MAX_CHARS, TIMEOUT_S, Context, Effect, Tool
 from .content import as_content
 from .threads import Threads
 
@@ -41,6 +42,8 @@ def tool(
     parallel: bool = False,
     timeout_s: float = TIMEOUT_S,
     cap_chars: int = OUTPUT_MAX_CHARS,
+    effects: Sequence[Effect] | None = None,
+    approval: bool | Callable[[dict[str, Any]], Any] | None = None,
 ) -> Tool: ...
 @overload
 def tool(
@@ -50,7 +53,10 @@ def tool(
     parallel: bool = False,
     timeout_s: float = TIMEOUT_S,
     cap_chars: int = OUTPUT_MAX_CHARS,
+    effects: Sequence[Effect] | None = None,
+    approval: bool | Callable[[dict[str, Any]], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
+@checked
 def tool(
     function: Callable[..., Any] | None = None,
     /,
@@ -60,23 +66,55 @@ def tool(
     parallel: bool = False,
     timeout_s: float = TIMEOUT_S,
     cap_chars: int = OUTPUT_MAX_CHARS,
+    effects: Sequence[Effect] | None = None,
+    approval: bool | Callable[[dict[str, Any]], Any] | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """A function as a tool; also a decorator, with and without arguments.
+    """Makes a tool of a function; also a decorator, with and without arguments.
 
-    A plain function runs in a thread of its own. At its timeout the caller goes on and the thread is left behind, for
-    nothing can stop it; an async function is cancelled, and must not block.
+    A plain function runs in its own thread. At its timeout the caller continues and the thread is abandoned, because
+    nothing can stop it. An async function is cancelled, and must not block.
+
+    `effects`: any of "reads", "writes", "runs"; calls that write or run wait for a person's approval, as the setting
+    `tools.approval` says. `approval`: True, or a function of the arguments, if calls wait whatever the setting says;
+    False if they never do. A function with neither runs at once.
+    Example: `now = turnlog.tool(lambda: "noon", name="now", description="Says the time.")`
     """
     if function is None:
         return partial(
-            tool, name=name, description=description, parallel=parallel, timeout_s=timeout_s, cap_chars=cap_chars
+            tool,
+            name=name,
+            description=description,
+            parallel=parallel,
+            timeout_s=timeout_s,
+            cap_chars=cap_chars,
+            effects=effects,
+            approval=approval,
         )
     name = name or str(getattr(function, "__name__", ""))
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot be the name of a tool", hint=_NO_NAME)
     form = _Form(name, function)
     text = inspect.getdoc(function) or ""
-    spec = prompt.Tool(name=name, description=description or _summary(text), input_schema=form.schema(_described(text)))
-    return Tool(spec=spec, run=_Call(function, form).run, parallel=parallel, timeout_s=timeout_s, cap_chars=cap_chars)
+    spec = prompt.ToolDefinition(
+        name=name, description=description or _summary(text), input_schema=form.schema(_described(text))
+    )
+    return Tool(
+        spec=spec,
+        run=_Call(function, form).run,
+        parallel=parallel,
+        timeout_s=timeout_s,
+        cap_chars=cap_chars,
+        effects=None if effects is None else _effects(name, effects),
+        approval=approval,
+    )
+
+
+def _effects(name: str, effects: Sequence[str]) -> tuple[Effect, ...]:
+    known: tuple[Effect, ...] = get_args(Effect)
+    for each in effects:
+        if each not in known:
+            raise UsageError(f"{name}: {each!r} is not an effect", hint=f"Use any of {', '.join(known)}.")
+    return tuple(each for each in known if each in effects)
 
 
 class _Call:
@@ -91,15 +129,15 @@ class _Call:
         value = call() if self._is_async else await self._threads.call(call)
         if inspect.isawaitable(value):
             value = await value
-        # In a thread, because what a function returns may be large.
+        # In a thread, because the function may return a large value.
         return value if isinstance(value, str) else await self._threads.call(partial(as_content, value))
 
 
 class _Form:
     """A function's parameters as one Struct, which msgspec can describe and check.
 
-    A parameter with a default is left unset rather than given the default here: the function has it already, and a
-    Struct could not hold every default that Python allows.
+    A parameter with a default stays unset here: the function has the default already, and a Struct could not hold every
+    default that Python allows.
     """
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -121,7 +159,7 @@ class _Form:
             return
         if parameter.default is not parameter.empty:
             self._defaults[parameter.name] = parameter.default
-        # `limit: int = None` means that None is fine, whatever the hint says.
+        # `limit: int = None` means that None is allowed, whatever the hint says.
         self._hints[parameter.name] = Union[hint, None] if parameter.default is None else hint  # noqa: UP007
 
     def _field(self, parameter: str) -> Any:
@@ -134,7 +172,7 @@ class _Form:
         for parameter, hint in self._hints.items():
             try:
                 msgspec.json.schema(hint)
-                msgspec.json.Decoder(hint)  # unions that can be described and not told apart
+                msgspec.json.Decoder(hint)  # unions that can be described but not distinguished
             except (TypeError, NameError) as error:
                 raise UsageError(
                     f"{name}: parameter {parameter!r} has a type that no schema can describe: {error}",
@@ -155,7 +193,7 @@ class _Form:
         return {**schema, "$defs": kinds} if kinds else schema
 
     def arguments(self, given: dict[str, Any], context: Context) -> dict[str, Any]:
-        """Checked and converted. Text that spells a number is taken for one: models often write it so."""
+        """The checked and converted arguments. Text that spells a number is accepted: models often write it so."""
         try:
             known = msgspec.convert(given, self._struct, strict=False)
         except msgspec.ValidationError as error:
@@ -169,7 +207,7 @@ class _Form:
 
 
 def _hints_of(name: str, function: Callable[..., Any]) -> dict[str, Any]:
-    """Of the function, or of what makes an object callable."""
+    """The type hints of the function, or of a callable object's `__call__`."""
     plain = inspect.unwrap(function)
     while isinstance(plain, partial):
         plain = cast("partial[Any]", plain).func
@@ -216,7 +254,7 @@ def _described(text: str) -> dict[str, str]:
 
 
 def _args(section: str) -> dict[str, str]:
-    """Lines at the section's own indent begin a parameter; deeper ones go on with it."""
+    """Lines at the section's own indent begin a parameter; deeper ones continue it."""
     found: dict[str, str] = {}
     indent, name = "", ""
     for line in section.splitlines():

@@ -1,9 +1,10 @@
-"""Tools of MCP servers, through the official SDK (extra `mcp`): programs talked to over standard streams, or URLs.
+"""Tools of MCP servers, through the official SDK (extra `mcp`): programs with standard streams, or URLs.
 
-Each server is connected once and shared by all sessions of this process. A server that dies or hangs costs the calls
-under way an error result; the next call connects anew, and nothing is sent twice by itself, because a call may have
-done its work before the connection broke. What a server says of its tools is shown to the model, in bounds; its hints
-on what is safe or parallel are not believed.
+Each server is connected once and shared by all sessions of this process. If a server dies or hangs, the running calls
+get an error result, and the next call connects again. No call is repeated automatically, because it may have done its
+work before the connection broke. The server's descriptions of its tools are shown to the model, up to a limit; its
+hints on what may run in parallel are not trusted, and its claim that a tool only reads can be distrusted
+(`trust_hints`).
 """
 
 import asyncio
@@ -15,61 +16,60 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 from msgspec import Struct, field
 
-from ..core import prompt
+from ..core import prompt, sections
 from ..core.entries import Block, Content
 from ..core.history import as_text, shorten
-from ..errors import TurnlogError, UsageError
-from .base import NAME, TIMEOUT_S, Context, Tool, suggestion
+from ..errors import MissingExtra, TurnlogError, UsageError
+from .base import NAME, TIMEOUT_S, Context, Effect, Tool
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import CallToolResult, ContentBlock, Tool as ServerTool
 
+LIBRARIES = ("httpx2", "mcp", "mcp.client.stdio", "mcp.client.streamable_http")
+"""Imported in a thread: it takes seconds, and other turns must not wait for it."""
+
 CONNECT_TIMEOUT_S = 30.0
-"""To start, greet and list. Programs that fetch themselves on their first start take a while."""
+"""The time to start, initialise and list tools. Programs that install themselves on their first start need a while."""
 
 TOOLS_MAX = 200
-"""Of one server. Each one is part of every prompt."""
+"""The most tools of one server. Each one is part of every prompt."""
 
 DESCRIPTION_MAX_CHARS = 4_000
 SCHEMA_MAX_CHARS = 50_000
-"""Beyond it the tool is offered without a schema."""
+"""Above this size the tool is offered without a schema."""
 
 _CHANGED = re.compile(r"[^A-Za-z0-9_-]")
 _SERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
 
-class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class McpSettings(Struct, frozen=True, kw_only=True):
     """`[mcp.NAME]`: either a command or a url."""
 
     command: str | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict[str, str])
-    """Beside the few variables every program needs; the rest of ours, keys included, is not passed on."""
+    """Added to the few variables that every program needs; no other variables, such as API keys, are passed on."""
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = field(default_factory=dict[str, str])
     timeout_s: float = TIMEOUT_S
     parallel: bool = False
-    """Calls of its tools in one message may run beside each other."""
+    """Whether calls of its tools in one message may run at the same time."""
+    trust_hints: bool = True
+    """Whether its own claim that a tool only reads counts. Without it every tool of the server counts as writing."""
 
 
 def parse_mcp(name: str, values: Mapping[str, Any]) -> McpSettings:
     if not _SERVER.fullmatch(name):
         raise UsageError(f"{name!r} cannot be the name of an MCP server", hint="Use up to 32 letters, digits, _ and -.")
-    for key in values:
-        if key not in McpSettings.__struct_fields__:
-            raise UsageError(f"unknown setting mcp.{name}.{key}", hint=suggestion(key, McpSettings.__struct_fields__))
-    try:
-        settings = msgspec.convert(dict(values), McpSettings)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"[mcp.{name}] has the wrong form: {error}", hint="Correct that setting.") from error
+    settings = sections.read(f"mcp.{name}", values, McpSettings, page="docs/how-to/tools.md")
     if (settings.command is None) == (settings.url is None):
         raise UsageError(f"[mcp.{name}] needs a command or a url, and not both", hint='Write command = "…".')
     if settings.timeout_s <= 0:
@@ -91,15 +91,15 @@ async def mcp_tools(name: str, settings: McpSettings | Mapping[str, Any]) -> Asy
 
 def _check_installed() -> None:
     if find_spec("mcp") is None:
-        raise UsageError("MCP servers need the extra `mcp`", hint="pip install 'turnlog[mcp]'")
-    # Without any handler Python prints the SDK's warnings, which quote what servers write, to the terminal.
+        raise MissingExtra("MCP servers need the package mcp", extra="mcp")
+    # Without a handler Python prints the SDK's warnings, which quote the server's output, to the terminal.
     logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 
 class _Connection:
     """One connection, owned by one task: the SDK's scopes must be left by the task that entered them.
 
-    A retired connection takes no further calls and ends when those under way have ended.
+    A retired connection accepts no further calls and ends after the running ones.
     """
 
     def __init__(self, settings: McpSettings) -> None:
@@ -119,10 +119,10 @@ class _Connection:
                     self.ready.set_result(client)
                 await self._end.wait()
         except BaseException as error:
-            # A failure after the greeting has reached the calls under way; here it is only the noise of closing.
+            # A failure after initialisation has reached the running calls; here it only happens while closing.
             if not self.ready.done():
                 self.ready.set_exception(_unavailable(error))
-                self.ready.exception()  # seen: whoever waited may have gone
+                self.ready.exception()  # retrieved here, because the waiting caller may be gone
             if not isinstance(error, Exception):
                 raise
 
@@ -151,6 +151,8 @@ class _Connection:
 
 
 async def _client(settings: McpSettings, stack: AsyncExitStack) -> "Client":
+    for name in LIBRARIES:
+        await asyncio.to_thread(import_module, name)
     import httpx2
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
@@ -162,7 +164,7 @@ async def _client(settings: McpSettings, stack: AsyncExitStack) -> "Client":
         return Client(
             streamable_http_client(settings.url, http_client=http), read_timeout_seconds=CONNECT_TIMEOUT_S, cache=None
         )
-    # What a server says on its standard error must not reach a terminal that shows a chat.
+    # A server's standard error must not reach a terminal that shows a chat.
     silence = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, the stack closes it
     program = StdioServerParameters(
         command=settings.command or "", args=list(settings.args), env=settings.env, cwd=settings.cwd
@@ -224,7 +226,7 @@ class _Server:
         connection.retire()
         return TurnlogError(
             f"the MCP server {self.name!r} failed: {_reason(error)}",
-            hint="Whether the call had an effect is not known. The next call connects anew.",
+            hint="It is unknown whether the call had an effect. The next call connects again.",
         )
 
     async def close(self) -> None:
@@ -236,7 +238,7 @@ class _Server:
 
 
 def _is_answer(error: Any) -> bool:
-    """The server is well and refused this call. An invalid request is how a forgotten HTTP session shows itself."""
+    """Whether the server is healthy and refused this call. A forgotten HTTP session shows up as an invalid request."""
     from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
 
     return error.code not in (CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT)
@@ -249,7 +251,7 @@ def _unavailable(error: BaseException) -> TurnlogError:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost of a group, in few words; a program's path or a URL may hold what models should not see."""
+    """The innermost exception of a group, in a few words; a program's path or a URL must not be shown to models."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, TurnlogError):
@@ -276,7 +278,7 @@ async def _list_tools(client: "Client") -> list["ServerTool"]:
 
 def _as_tool(server: _Server, told: "ServerTool") -> Tool:
     text = told.description or told.title or ""
-    spec = prompt.Tool(
+    spec = prompt.ToolDefinition(
         name=tool_name(server.name, told.name),
         description=shorten(text, DESCRIPTION_MAX_CHARS),
         input_schema=_schema(told.input_schema),
@@ -285,13 +287,24 @@ def _as_tool(server: _Server, told: "ServerTool") -> Tool:
         spec=spec,
         run=partial(server.call, told.name),
         parallel=server.settings.parallel,
-        # Above the limit of the call itself, which tells a server that hangs from a person who stops a turn.
+        # Longer than the limit of the call itself, which distinguishes a hanging server from a stopped turn.
         timeout_s=server.settings.timeout_s + CONNECT_TIMEOUT_S,
+        effects=_effects(server.settings, told),
+        place=hashlib.sha256(f"mcp {server.name}".encode()).hexdigest()[:16],
     )
 
 
+def _effects(settings: McpSettings, told: "ServerTool") -> tuple[Effect, ...]:
+    """What the server says of its tool. A tool of which it says nothing counts as writing."""
+    hints = told.annotations
+    if not settings.trust_hints or hints is None:
+        return ("writes",)
+    reads = getattr(hints, "read_only_hint", None) is True and getattr(hints, "destructive_hint", None) is not True
+    return ("reads",) if reads else ("writes",)
+
+
 def tool_name(server: str, tool: str) -> str:
-    """`SERVER_tool`. One that providers would not take is changed, and told apart by a digest: the same every time."""
+    """`SERVER_tool`. A name that providers refuse is changed and made unique by a digest, the same every time."""
     name = f"{server}_{tool}"
     if NAME.fullmatch(name):
         return name
@@ -315,7 +328,7 @@ def _content(result: "CallToolResult") -> Content:
 
 
 def _block(part: "ContentBlock") -> Block:
-    """Links are shown and never followed; what no model can look at becomes a note."""
+    """Links are shown and never followed; content that no model can read becomes a note."""
     match part.type:
         case "text":
             return _text(part.text)

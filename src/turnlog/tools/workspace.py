@@ -1,8 +1,9 @@
-"""Names inside one directory, and no way out of it.
+"""Opens files inside one directory, with no way out of it.
 
 A path is walked one component at a time, each opened relative to the directory before it and never through a symbolic
-link. Checking a path first and opening it afterwards would leave a moment in which a directory can be swapped for a
-link; here what was checked is what is used. Absolute paths, "..", NUL and special files are refused.
+link. Checking a path first and opening it later would leave a moment in which a directory can be replaced by a link;
+here the checked object is the one that is used. Absolute paths, "..", NUL and special files are refused, and so is
+Turnlog's own data (`tools.fence`).
 """
 
 import errno
@@ -14,19 +15,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UsageError
+from .fence import Bounds, refuse
 
 PATH_MAX_CHARS = 4_096
-"""What the system takes, said clearly."""
+"""The system's own limit, with a clear error."""
 
 DEPTH_MAX = 64
-"""Directories below the workspace. More are not asked for by accident."""
+"""The depth below the workspace. Nobody needs more."""
 
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def prepare(workspace: Path) -> Path:
-    """The directory, made if it is missing. It may itself be reached through links: the operator chose it."""
+    """The directory, created if it is missing. Links on the way to it are followed: the operator chose it."""
     root = Path(os.path.abspath(workspace))
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -36,46 +38,54 @@ def prepare(workspace: Path) -> Path:
 
 
 def split(path: str) -> tuple[str, ...]:
-    """The components of a path that stays inside; none of them for the workspace itself."""
+    """The components of a path that stays inside; none for the workspace itself."""
     if "\0" in path or len(path) > PATH_MAX_CHARS:
-        raise UsageError("this cannot be a path", hint="Give a path relative to the workspace.")
+        raise UsageError("this is not a valid path", hint="Give a path relative to the workspace.")
     if path.startswith("/"):
         raise UsageError(f"{path} is outside the workspace", hint="Give a path relative to the workspace.")
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if ".." in parts:
         raise UsageError(f"{path} is refused", hint='Give a path relative to the workspace, without "..".')
     if len(parts) > DEPTH_MAX:
-        raise UsageError(f"{path[:80]}… is too deep", hint=f"There may be {DEPTH_MAX} directories at most.")
+        raise UsageError(f"{path[:80]}… is too deep", hint=f"Use at most {DEPTH_MAX} directories.")
     return parts
 
 
 @contextmanager
-def directory(root: Path, parts: Sequence[str], *, make: bool = False) -> Generator[int]:
-    """A descriptor of the directory; `make`: those that are missing are made on the way."""
+def directory(root: Path, parts: Sequence[str], bounds: Bounds, *, make: bool = False) -> Generator[int]:
+    """A descriptor of the directory; with `make`, missing directories are created on the way."""
     fd = os.open(root, _DIRECTORY)
     try:
+        closed = bounds.closes_root(fd)
         for part in parts:
-            inner = _enter(fd, part, make)
+            inner, closed = _enter(fd, part, make, bounds, closed)
             os.close(fd)
             fd = inner
+        if closed:
+            raise refuse("/".join(parts) or "this directory")
         yield fd
     finally:
         os.close(fd)
 
 
-def _enter(fd: int, part: str, make: bool) -> int:
-    if make:
+def _enter(fd: int, part: str, make: bool, bounds: Bounds, closed: bool) -> tuple[int, bool]:
+    """(the directory inside, whether it is closed); the error of a closed one says nothing else about it."""
+    closed = bounds.closes(fd, part, within=closed)
+    if make and not closed:
         try:
             os.mkdir(part, dir_fd=fd)
         except FileExistsError:
-            pass  # whatever it is: opening it tells
+            pass  # opening it will show what it is
     try:
-        return os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+        inner = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
     except OSError as error:
-        # Linux calls a link "not a directory" here; saying what it is saves the model a guess.
+        if closed:
+            raise refuse(part) from error
+        # Linux calls a link "not a directory" here; a precise error saves the model a guess.
         if error.errno in (errno.ENOTDIR, errno.ELOOP) and stat.S_ISLNK(_look(fd, part)):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
         raise
+    return inner, bounds.holds(inner, closed)
 
 
 def _look(fd: int, name: str) -> int:
@@ -83,12 +93,16 @@ def _look(fd: int, name: str) -> int:
 
 
 @contextmanager
-def regular_file(fd: int, name: str) -> Generator[int]:
-    """A descriptor for reading. Looked at before opening, as opening a device may do something; and after, for sure."""
+def regular_file(fd: int, name: str, bounds: Bounds) -> Generator[int]:
+    """A descriptor for reading. Checked before opening, because opening a device may have effects, and again after."""
+    if bounds.closes(fd, name, within=False):
+        raise refuse(name)
     _refuse_special(_look(fd, name))
     file = os.open(name, os.O_RDONLY | _OPEN, dir_fd=fd)
     try:
         _refuse_special(os.fstat(file).st_mode)
+        if bounds.closes_file(os.fstat(file)):
+            raise refuse(name)
         yield file
     finally:
         os.close(file)
@@ -103,12 +117,12 @@ def _refuse_special(mode: int) -> None:
         raise OSError(errno.EINVAL, "not a regular file")
 
 
-def replace(fd: int, name: str, content: bytes) -> bool:
-    """The whole file at once or not at all; True if there was one before, whose permissions it keeps.
+def replace(fd: int, name: str, content: bytes, bounds: Bounds) -> bool:
+    """Replaces the whole file atomically; True if it existed before, and then its permissions stay.
 
-    A new name is moved over the old one, which replaces a link instead of following it, should one appear meanwhile.
+    A new file is moved over the old name. If a link appears there meanwhile, it is replaced and not followed.
     """
-    before = _mode_of(fd, name)
+    before = mode_of(fd, name, bounds)
     temporary = f".turnlog-{secrets.token_hex(8)}.tmp"
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o666, dir_fd=fd)
     try:
@@ -126,18 +140,36 @@ def replace(fd: int, name: str, content: bytes) -> bool:
     return before is not None
 
 
-def _mode_of(fd: int, name: str) -> int | None:
+def whole(fd: int, name: str, bounds: Bounds, *, limit: int = 1 << 26) -> bytes | None:
+    """The content of a file, up to a limit; None if there is none."""
     try:
-        mode = _look(fd, name)
+        with regular_file(fd, name, bounds) as file:
+            return os.read(file, min(limit, os.fstat(file).st_size))
     except FileNotFoundError:
         return None
-    _refuse_special(mode)
-    return mode
+
+
+def remove(fd: int, name: str) -> None:
+    os.unlink(name, dir_fd=fd)
+    os.fsync(fd)
+
+
+def mode_of(fd: int, name: str, bounds: Bounds) -> int | None:
+    if bounds.closes(fd, name, within=False):
+        raise refuse(name)
+    try:
+        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    _refuse_special(found.st_mode)
+    if bounds.closes_file(found):
+        raise refuse(name)
+    return found.st_mode
 
 
 @contextmanager
 def explained(path: str) -> Generator[None]:
-    """OSError → UsageError that names the path as the model wrote it, and nothing of this machine."""
+    """Maps OSError to a UsageError that names the path as the model wrote it, and nothing else of this machine."""
     try:
         yield
     except OSError as error:

@@ -1,1 +1,1 @@
-"""The page: templates, static files and its texts. Nothing is built; what is here is what is served."""
+"""The page: templates and static files, served as they are. Its texts are in `texts`."""

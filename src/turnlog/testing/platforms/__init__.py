@@ -1,27 +1,24 @@
-"""Platforms played on this machine, for tests and trials: each answers the calls that its channel makes, strictly.
+"""Imitations of the platforms, for tests and trials: each strictly answers the calls that its channel makes.
 
 A platform is a plain ASGI application: it can be called in the same process (`httpx.ASGITransport`) or served on
 127.0.0.1 for the platform's own SDK. It refuses what the real one refuses, keeps what was sent, and can be told to
 fail.
 """
 
-import asyncio
 import json
-import threading
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
-Fields: TypeAlias = dict[str, Any]
+JsonFields: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Any]]
-Send: TypeAlias = Callable[[Any], Awaitable[None]]
+SendMessage: TypeAlias = Callable[[Any], Awaitable[None]]
 
 
-class Call(Struct, frozen=True, kw_only=True):
-    """One request that a platform got."""
+class PlatformRequest(Struct, frozen=True, kw_only=True):
+    """One request that a platform received."""
 
     method: str
     path: str
@@ -29,34 +26,34 @@ class Call(Struct, frozen=True, kw_only=True):
     body: bytes
     query: Mapping[str, str]
 
-    def fields(self) -> Fields:
-        """Of a JSON object or a form."""
+    def fields(self) -> JsonFields:
+        """The fields of a JSON object or a form."""
         if self.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             return dict(parse_qsl(self.body.decode()))
         return json.loads(self.body or b"{}")
 
 
-class Failure(Struct, frozen=True):
-    """What a platform answers instead."""
+class PlatformFailure(Struct, frozen=True):
+    """The platform's answer instead of success."""
 
     status: int = 503
     headers: Mapping[str, str] = {}
     body: Mapping[str, Any] = {}
     taken: bool = False
-    """Whether it takes the message all the same: an answer that was lost on its way."""
+    """Whether it accepts the message anyway: the answer was lost in transit."""
 
 
 class Platform:
     def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.sent: list[Fields] = []
-        """Messages it took, in order."""
-        self.failure: Failure | None = None
+        self.calls: list[PlatformRequest] = []
+        self.sent: list[JsonFields] = []
+        """The messages it accepted, in order."""
+        self.failure: PlatformFailure | None = None
 
-    def answer(self, call: Call) -> "tuple[int, Any]":
+    def answer(self, call: PlatformRequest) -> "tuple[int, Any]":
         raise NotImplementedError
 
-    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: SendMessage) -> None:
         assert scope["type"] == "http", scope["type"]
         body = b""
         more = True
@@ -64,7 +61,7 @@ class Platform:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
-        call = Call(
+        call = PlatformRequest(
             method=scope["method"],
             path=scope["path"],
             headers={name.decode().lower(): value.decode() for name, value in scope["headers"]},
@@ -77,43 +74,16 @@ class Platform:
         await send({"type": "http.response.start", "status": status, "headers": head})
         await send({"type": "http.response.body", "body": json.dumps(told).encode()})
 
-    async def _respond(self, call: Call) -> tuple[int, Mapping[str, str], Any]:
+    async def _respond(self, call: PlatformRequest) -> tuple[int, Mapping[str, str], Any]:
         failure = self.failure
         if failure is not None and not failure.taken:
             return failure.status, failure.headers, failure.body
         status, told = await self.answer_later(call)
         return (failure.status, failure.headers, failure.body) if failure else (status, {}, told)
 
-    async def answer_later(self, call: Call) -> "tuple[int, Any]":
-        """For platforms that hold a request open."""
+    async def answer_later(self, call: PlatformRequest) -> "tuple[int, Any]":
+        """Answers later, for platforms that hold a request open."""
         return self.answer(call)
 
     def texts(self) -> list[str]:
         return [str(message.get("text") or message.get("content")) for message in self.sent]
-
-
-@contextmanager
-def served(app: Any) -> Generator[str]:
-    """The address of an application on 127.0.0.1, served by a thread."""
-    import uvicorn
-
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="off", ws="none")
-    server = uvicorn.Server(config)
-    ready = threading.Event()
-
-    async def serve() -> None:
-        task = asyncio.ensure_future(server.serve())
-        while not server.started and not task.done():
-            await asyncio.sleep(0.01)
-        ready.set()
-        await task
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
-    thread.start()
-    try:
-        assert ready.wait(20), "the platform did not start"
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(20)

@@ -1,11 +1,12 @@
-"""Telegram's Bot API, as far as a bot that talks needs it."""
+"""Telegram's Bot API, as far as a chatting bot needs it."""
 
 import asyncio
 import itertools
+import re
 from typing import Any
 
 from ...core.splitting import split
-from . import Call, Fields, Platform
+from . import JsonFields, Platform, PlatformRequest
 
 HELD_S = 0.2
 """How long a poll is held open; the real one holds it for as long as it is asked to."""
@@ -22,8 +23,8 @@ class TelegramPlatform(Platform):
     ) -> None:
         super().__init__()
         self.token = token
-        self.me: Fields = {"id": 1, "is_bot": True, "first_name": "Try", "username": name}
-        self.updates: list[Fields] = []
+        self.me: JsonFields = {"id": 1, "is_bot": True, "first_name": "Try", "username": name}
+        self.updates: list[JsonFields] = []
         self.typing: list[str] = []
         self._numbers = itertools.count(1)
         self._update_ids = itertools.count(first_update)
@@ -38,30 +39,31 @@ class TelegramPlatform(Platform):
         name: str = "Ann",
         topic: int | None = None,
         **more: Any,
-    ) -> Fields:
-        """What Telegram would bring if somebody said this. Nothing is delivered by making it."""
+    ) -> JsonFields:
+        """The update that Telegram would deliver if somebody said this. It is not delivered yet."""
         who = sender if sender is not None else abs(chat)
-        message: Fields = {
+        message: JsonFields = {
             "message_id": next(self._numbers),
             "date": 1_700_000_000,
             "chat": {"id": chat, "type": kind, **({} if kind == "private" else {"title": "A group"})},
             "from": {"id": who, "is_bot": False, "first_name": name},
             "text": text,
+            **({"entities": marks} if (marks := _mentions(text)) else {}),
             **({"message_thread_id": topic, "is_topic_message": True} if topic is not None else {}),
             **more,
         }
         return {"update_id": next(self._update_ids), "message": message}
 
-    def bring(self, update: Fields) -> None:
-        """To whoever polls next."""
+    def bring(self, update: JsonFields) -> None:
+        """Delivers the update to the next poll."""
         self.updates.append(update)
 
-    async def answer_later(self, call: Call) -> tuple[int, Any]:
+    async def answer_later(self, call: PlatformRequest) -> tuple[int, Any]:
         if call.path.endswith("/getUpdates") and not self._open(call):
             await asyncio.sleep(HELD_S)
         return self.answer(call)
 
-    def answer(self, call: Call) -> tuple[int, Any]:
+    def answer(self, call: PlatformRequest) -> tuple[int, Any]:
         prefix, _, method = call.path.rpartition("/")
         if prefix != f"/bot{self.token}":
             return 401, {"ok": False, "error_code": 401, "description": "Unauthorized"}
@@ -71,7 +73,7 @@ class TelegramPlatform(Platform):
                 return _ok({**self.me, "can_join_groups": True, "can_read_all_group_messages": False})
             case "getUpdates":
                 found = self._open(call)
-                self.updates = found  # asking from a number on confirms what is before it
+                self.updates = found  # asking from a number on confirms everything before it
                 return _ok(found[: int(fields.get("limit", 100))])
             case "deleteWebhook" | "setWebhook":
                 return _ok(True)
@@ -83,11 +85,11 @@ class TelegramPlatform(Platform):
             case _:
                 return _bad(404, "Not Found")
 
-    def _open(self, call: Call) -> list[Fields]:
+    def _open(self, call: PlatformRequest) -> list[JsonFields]:
         offset = int(call.fields().get("offset", 0))
         return [update for update in self.updates if update["update_id"] >= offset]
 
-    def _take(self, fields: Fields) -> tuple[int, Any]:
+    def _take(self, fields: JsonFields) -> tuple[int, Any]:
         text = fields.get("text")
         if not fields.get("chat_id"):
             return _bad(400, "Bad Request: chat not found")
@@ -96,7 +98,7 @@ class TelegramPlatform(Platform):
         if len(split(text, 4096, "utf16")) > 1:
             return _bad(400, "Bad Request: message is too long")
         chat = int(fields["chat_id"])
-        message: Fields = {
+        message: JsonFields = {
             "message_id": next(self._numbers),
             "date": 1_700_000_000,
             "chat": {"id": chat, "type": "private" if chat > 0 else "supergroup", "first_name": "Ann"},
@@ -107,6 +109,16 @@ class TelegramPlatform(Platform):
             message.update(message_thread_id=int(fields["message_thread_id"]), is_topic_message=True)
         self.sent.append(message)
         return _ok(message)
+
+
+def _mentions(text: str) -> list[JsonFields]:
+    """The positions of names, counted as Telegram counts."""
+
+    def units(part: str) -> int:
+        return len(part.encode("utf-16-le", "surrogatepass")) // 2
+
+    found = re.finditer(r"(?<!\w)@\w{3,32}", text)
+    return [{"type": "mention", "offset": units(text[: m.start()]), "length": units(m[0])} for m in found]
 
 
 def _ok(result: Any) -> tuple[int, Any]:

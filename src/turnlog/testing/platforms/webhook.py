@@ -1,8 +1,8 @@
-"""A program that gets answers at its reply_url, checks their signatures and takes each id once."""
+"""A program that gets answers at its reply_url, checks their signatures and accepts each id once."""
 
 from typing import Any
 
-from . import Call, Platform
+from . import Platform, PlatformRequest
 
 
 class WebhookPlatform(Platform):
@@ -10,7 +10,7 @@ class WebhookPlatform(Platform):
         super().__init__()
         self.seen: set[str] = set()
 
-    def answer(self, call: Call) -> tuple[int, Any]:
+    def answer(self, call: PlatformRequest) -> tuple[int, Any]:
         needed = ("webhook-id", "webhook-timestamp", "webhook-signature")
         if not all(call.headers.get(name) for name in needed):
             return 401, {"error": "not signed"}

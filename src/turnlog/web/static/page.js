@@ -48,11 +48,19 @@ async function refresh(url, ...ids) {
 
 // Chat
 
+// As the server makes them. The page makes a new chat's id itself: several messages may leave before one is answered.
+function sessionId() {
+  const letters = "abcdefghijklmnopqrstuvwxyz0123456789";
+  const random = [...crypto.getRandomValues(new Uint32Array(6))].map((number) => letters[number % letters.length]);
+  return `ses-${String(Date.now()).padStart(13, "0")}-${random.join("")}`;
+}
+
 class Chat {
   constructor(main) {
     this.main = main;
     this.agent = main.dataset.agent;
-    this.session = main.dataset.session;
+    this.session = main.dataset.session || sessionId();
+    this.posted = Promise.resolve();
     this.live = $("live");
     this.scroll = $("scroll");
     this.form = $("composer");
@@ -85,10 +93,30 @@ class Chat {
     });
     box.addEventListener("input", () => fit(box));
     $("stop").addEventListener("click", () => this.stop());
+    $("log").addEventListener("click", (event) => {
+      const button = event.target.closest("[data-edit]");
+      if (button) this.edit(JSON.parse(button.dataset.edit));
+    });
     for (const button of document.querySelectorAll("[data-try]")) {
       button.addEventListener("click", () => this.send(button.textContent));
     }
     box.focus({ preventScroll: true });
+  }
+
+  // The words of a turn that failed, to be said differently. They are replaced when the message is sent, not before.
+  edit(words) {
+    const box = $("message");
+    box.value = words;
+    fit(box);
+    this.replaces = true;
+    this.notice(this.text("tReplacing"));
+    box.focus();
+  }
+
+  async discard() {
+    const response = await fetch(`/api/agents/${this.agent}/sessions/${this.session}/discard`, { method: "POST" });
+    if (!response.ok && response.status !== 409) throw new Error(response.statusText);
+    this.replaces = false;
   }
 
   async send(message) {
@@ -104,7 +132,10 @@ class Chat {
     this.busy(true);
     this.toEnd(true);
     try {
-      await this.post(message);
+      await this.inOrder(async () => {
+        if (this.replaces) await this.discard();
+        await this.post(message);
+      });
     } catch (error) {
       bubble.remove();
       box.value = held || message;
@@ -116,23 +147,29 @@ class Chat {
     if (!this.source) this.follow();
   }
 
+  // One message after another, in the order in which they were written.
+  inOrder(post) {
+    const posted = this.posted.then(post);
+    this.posted = posted.catch(() => {});
+    return posted;
+  }
+
   // Answered as soon as the words are stored. The turn is then followed like after a reload, by the one way there is.
   async post(message) {
     const response = await fetch(`/api/agents/${this.agent}/chat`, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ message, ...(this.session && { sessionId: this.session }) }),
+      body: JSON.stringify({ message, sessionId: this.session }),
     });
     if (response.status === 401) location.assign("/signin");
     if (!response.ok) {
       const problem = await response.json().catch(() => ({}));
       throw new Error([problem.detail ?? response.statusText, problem.hint].filter(Boolean).join(" "));
     }
-    const session = response.headers.get("turnlog-session");
     response.body?.cancel();
-    if (session && session !== this.session) {
-      this.session = this.main.dataset.session = session;
-      history.replaceState(null, "", `/chat/${this.agent}/${session}`);
+    if (this.main.dataset.session !== this.session) {
+      this.main.dataset.session = this.session;
+      history.replaceState(null, "", `/chat/${this.agent}/${this.session}`);
     }
   }
 
@@ -184,6 +221,8 @@ class Chat {
         break;
       case "tool_call": this.called(event.tool_call); break;
       case "tool_result": this.returned(event); break;
+      case "approval_request": this.asked(event); break;
+      case "approval_answer": this.worded(event); break;
       case "queued": this.notice(this.text("tQueued", event.position)); break;
       case "compaction_start": this.notice(this.text("tCompacting")); break;
       case "compaction_end": this.notice(""); break;
@@ -256,6 +295,54 @@ class Chat {
     card.classList.toggle("bad", Boolean(result.is_error));
     card.querySelector(".tag").textContent = this.text(result.is_error ? "tBad" : "tDone");
     card.querySelector(".out").textContent = result.text.slice(0, 8000);
+  }
+
+  // A call waits for a person's word. The card has the diff, and buttons unless this reader may not write.
+  asked(request) {
+    if (this.live.querySelector(`[data-call="${CSS.escape(request.call_id)}"]`)) return;
+    const card = $("tpl-approval").content.firstElementChild.cloneNode(true);
+    card.dataset.call = request.call_id;
+    card.querySelector("code").textContent = request.tool;
+    card.querySelector(".why").textContent = request.why;
+    card.querySelector(".diff").textContent = request.preview || JSON.stringify(request.input, null, 2);
+    const edit = card.querySelector(".edit textarea");
+    edit.value = JSON.stringify(request.input, null, 2);
+    const always = card.querySelector("[data-word=always]");
+    always.title = request.always;
+    always.hidden = !request.always;
+    for (const button of card.querySelectorAll("[data-word]"))
+      button.addEventListener("click", () => this.word(card, request, button.dataset.word, edit.value));
+    this.answer().append(card);
+    this.words = null;
+    this.notice(this.text("tAsks"));
+    document.title = `● ${document.title.replace(/^● /, "")}`;
+    card.querySelector("[data-word=approved]")?.focus({ preventScroll: true });
+  }
+
+  async word(card, request, word, edited) {
+    const body = { word: word === "denied" ? "denied" : "approved" };
+    if (word === "denied") body.words = card.querySelector("input").value;
+    if (word === "always") body.always = true;
+    try {
+      const given = JSON.parse(edited);
+      if (word !== "denied" && JSON.stringify(given) !== JSON.stringify(request.input)) body.input = given;
+    } catch (error) {
+      return this.notice(String(error), true);
+    }
+    const url = `/api/agents/${this.agent}/sessions/${this.session}/approvals/${encodeURIComponent(request.call_id)}`;
+    const headers = { "Content-Type": "application/json" };
+    const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) }).catch(() => null);
+    if (!answer?.ok) this.notice((await answer?.json().catch(() => null))?.detail ?? this.text("tReconnecting"), true);
+  }
+
+  worded(answer) {
+    document.title = document.title.replace(/^● /, "");
+    const card = this.live.querySelector(`[data-call="${CSS.escape(answer.call_id)}"]`);
+    this.notice("");
+    if (!card) return;
+    card.querySelector(".tag").textContent = this.text(answer.word === "approved" ? "tApproved" : "tDenied", answer.by);
+    card.querySelector(".approval-answer")?.remove();
+    card.open = false;
   }
 
   // A turn is over: the server's rendering takes the place of the stream. Another turn may follow at once, and

@@ -1,0 +1,94 @@
+"""The calls of a session that wait for a person's word, and the ways to answer them.
+
+Only these verbs answer: text in a message never does. Each of them needs a session that the principal may change.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from inspect import isawaitable
+from typing import Any, TypeAlias, cast
+
+from ..core import approvals
+from ..core.approvals import WORDS_MAX_CHARS, ApprovalRecord
+from ..core.entries import ApprovalAnswer
+from ..core.events import ApprovalRequest, Event
+from ..core.session import Session
+from ..errors import Conflict, NotFound
+from ..sessions import Sessions
+from ..sessions.checking import checked_methods
+from ..stores import Store
+from ..turns.queue import Queue
+from .finding import SessionFinder
+from .parts import Where
+
+Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Any] | Any]
+"""Your function that answers for a person: True approves, False denies, a text denies with this reason, and a dict
+approves with these arguments instead.
+"""
+
+
+@checked_methods
+class ApprovalVerbs:
+    sessions: Sessions
+    _finder: SessionFinder
+    _store: Store
+    _queue: Queue
+
+    async def approvals(self, where: Where) -> list[ApprovalRecord]:
+        """Every call of this session that needed approval, with its answer and what came of it; the newest last."""
+        row = await self._finder.opened(where)
+        return approvals.records(await self.sessions.read(row.id, incarnation=row.incarnation))
+
+    async def approve(
+        self,
+        where: Where,
+        call_id: str,
+        *,
+        input: dict[str, Any] | None = None,  # noqa: A002 - the name of the field
+        always: bool = False,
+        by: str | None = None,
+    ) -> ApprovalAnswer:
+        """Approves a call that waits; its turn goes on when no other call waits. Conflict if it was answered before.
+
+        `input`: run it with these arguments instead. `always`: calls that match the pattern of the request need no
+        approval in this session any more.
+        """
+        row = await self._finder.opened(where, write=True)
+        asked = approvals.asked(await self.sessions.read(row.id, incarnation=row.incarnation)) if always else {}
+        pattern = asked[call_id].request.always if call_id in asked else ""
+        by = by or self.sessions.principal.name
+        body = ApprovalAnswer(call=call_id, word="approved", by=by, input=input, always=pattern)
+        return await self._answer(row, body)
+
+    async def deny(self, where: Where, call_id: str, words: str = "", *, by: str | None = None) -> ApprovalAnswer:
+        """Denies a call that waits; the model reads the words. Conflict if it was answered before."""
+        row = await self._finder.opened(where, write=True)
+        by, words = by or self.sessions.principal.name, words[:WORDS_MAX_CHARS]
+        return await self._answer(row, ApprovalAnswer(call=call_id, word="denied", by=by, words=words))
+
+    async def _answer(self, row: Session, body: ApprovalAnswer) -> ApprovalAnswer:
+        appended = await self._store.append(row.id, [body], incarnation=row.incarnation)
+        entry = cast("ApprovalAnswer", appended[0])
+        await self._queue.answered(appended.row, entry)
+        return entry
+
+    async def _answering(self, row: Session, told: AsyncIterator[Event], approve: Approver) -> AsyncGenerator[Event]:
+        """The same events; each question is answered by the function first."""
+        async for event in told:
+            yield event
+            if isinstance(event, ApprovalRequest):
+                await self._answer_by(row, event, approve)
+
+    async def _answer_by(self, row: Session, request: ApprovalRequest, approve: Approver) -> None:
+        try:
+            word = approve(request)
+            word = await word if isawaitable(word) else word
+        except Exception as error:  # noqa: BLE001 - the caller's function may raise anything; without a word nothing runs
+            word = f"the function that approves failed: {type(error).__name__}"
+        try:
+            if word is True or isinstance(word, dict):
+                given = cast("dict[str, Any]", word) if isinstance(word, dict) else None
+                await self.approve(row, request.call_id, input=given)
+            else:
+                await self.deny(row, request.call_id, word if isinstance(word, str) else "")
+        except (Conflict, NotFound):
+            return  # somebody else was faster, or the turn was stopped

@@ -1,0 +1,32 @@
+"""Content of other programs' messages as blocks."""
+
+from typing import Any, cast
+
+from ..core import content as contents, plain
+from ..core.entries import Block, Content
+from ..errors import UsageError
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """The fields of an object; none for anything else."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def content_of(content: Any) -> Content:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return plain.as_json(content)
+    return [block_of(part) for part in cast("list[Any]", content)]
+
+
+def block_of(part: Any) -> Block:
+    """The part as a block; a kind that no block can hold is only named, because its data may be large."""
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    try:
+        [block] = cast("list[Block]", contents.accepted([part]))
+    except UsageError:
+        kind = fields_of(part).get("type") or type(cast("object", part)).__name__
+        return {"type": "text", "text": f"[{kind}]"}
+    return {"type": "text", "text": block["text"]} if block.get("type") == "text" else block

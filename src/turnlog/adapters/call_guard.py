@@ -1,0 +1,110 @@
+"""Makes one model call of a framework fit, and keeps the summaries that it needs.
+
+A summary is stored in the framework's session if the messages of the call are the session's own: then it can be undone,
+and other processes use it. Otherwise it is remembered here, as long as a conversation begins with what it covers.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..core.entries import Compaction, Entry
+from ..core.guard import Compact
+from ..errors import TurnlogError
+from ..library import Turnlog
+from ..turns.own_call import Summarise
+from . import compacting, fitting
+from .checkpoints import digest
+from .fitting import Dialect, FitDraft, GuardedSteps
+from .resident import Holder
+from .session_log import AGENT
+
+R = TypeVar("R")
+SUMMARIES_KEPT = 256
+
+
+class CallSession(Struct, frozen=True):
+    """How a guard reaches the session of a call. Both get the items of the draft, and number them from 1."""
+
+    known: Callable[[Turnlog, Sequence[Any]], Coroutine[Any, Any, Compaction | None]]
+    """The compaction in effect, if these items begin with what it covers."""
+    keep: Callable[[Turnlog, Sequence[Any], Compaction], Coroutine[Any, Any, bool]]
+    """Stores a compaction; False if these items are not the session's."""
+
+
+class CallGuard:
+    def __init__(
+        self,
+        holder: Holder,
+        dialect: Dialect[Any],
+        text: Callable[[Any], str],
+        *,
+        summarise: Summarise | None,
+        window: int | None,
+    ) -> None:
+        """`text`: what distinguishes an item from others."""
+        self.holder = holder
+        self._dialect = dialect
+        self._text = text
+        self._summarise = summarise
+        self._window = window
+        self._summaries: OrderedDict[tuple[str, ...], Compaction] = OrderedDict()
+
+    async def run(
+        self,
+        items: Sequence[Any],
+        system: str,
+        tools: Sequence[dict[str, Any]],
+        attempt: Callable[[list[Any]], Awaitable[R]],
+        session: CallSession | None,
+    ) -> R:
+        """Makes the call: as it is, with shortened results, with a summary, with a digest."""
+        summarise = self.holder.back(self._summarise) if self._summarise else None
+        policy = compacting.Policy(summarise=summarise, window=self._window)
+        limits = await self.holder.call(lambda t: compacting.limits(t, AGENT, policy))
+        bounds = fitting.bounds_of(items, self._dialect, replace(limits, system=system, tools=tuple(tools)))
+        draft = fitting.drafted(items, self._dialect)
+        split = list(draft.items)
+        known = await self.holder.call(lambda t: session.known(t, split)) if session else None
+        known = known or self._remembered(split)
+        if known is not None:
+            draft = draft.with_added([known])
+
+        async def compact(now: FitDraft[Any], step: Compact) -> list[Entry]:
+            async def work(t: Turnlog) -> list[Entry]:
+                folded = await compacting.folded(t, AGENT, policy, "", step, bounds)
+                if session is None or not await _kept(session, t, split, folded.body):
+                    self._remember(split, folded.body)
+                return [folded.body, *folded.along]
+
+            return await self.holder.call(work)
+
+        return await fitting.guarded(draft, self._dialect, bounds, GuardedSteps(attempt=attempt, compact=compact))
+
+    def _remembered(self, items: Sequence[Any]) -> Compaction | None:
+        if not self._summaries:
+            return None
+        names = [self._name(item) for item in items]
+        for covered in reversed(self._summaries):
+            if len(covered) < len(names) and tuple(names[: len(covered)]) == covered:
+                return self._summaries[covered]
+        return None
+
+    def _remember(self, items: Sequence[Any], body: Compaction) -> None:
+        covered = tuple(self._name(item) for item in items[: body.first_kept - 1])
+        self._summaries[covered] = body
+        if len(self._summaries) > SUMMARIES_KEPT:
+            self._summaries.popitem(last=False)
+
+    def _name(self, item: Any) -> str:
+        return digest(self._text(item).encode("utf-8", "surrogatepass"))
+
+
+async def _kept(session: CallSession, t: Turnlog, items: Sequence[Any], body: Compaction) -> bool:
+    try:
+        return await session.keep(t, items, body)
+    except TurnlogError:
+        return False  # somebody else has written: it is remembered here, and stored next time

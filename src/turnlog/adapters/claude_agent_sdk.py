@@ -1,0 +1,287 @@
+"""Claude Agent SDK: its session transcripts in a Turnlog store.
+
+    ClaudeAgentOptions(session_store=TurnlogSessionStore("postgresql://…"))
+
+A transcript is one session, and so is each transcript of a subagent. A line is one entry: lines of user and assistant
+become messages, all others `foreign` entries. `load` gives every line back as it came, so a session that one host has
+written can be resumed on another.
+
+A line that comes again with the same `uuid` is not stored again, whichever process brings it: each append puts the fact
+`s` (the SDK's summary) and expects the one that it has seen, so no other writer can come in between unnoticed.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, NotRequired, TypeAlias, TypedDict, cast
+
+from ..core import keys as session_keys
+from ..core.entries import Assistant, Entry, Facts, Foreign, User
+from ..core.query import PAGE_MAX, Query
+from ..core.session import Session, live_path, marks_of, on_path
+from ..errors import Conflict, NotFound
+from ..library import Turnlog
+from .blocks import content_of, fields_of
+from .framework import framework
+from .not_storable import NotStorable
+from .resident import holder
+from .session_log import AGENT, SessionLog, check_id, key_of
+
+with framework("claude"):
+    _sdk: Any = import_module("claude_agent_sdk")
+
+CHANNEL = "claude_agent_sdk"
+APP = "claude-agent-sdk"
+SUMMARY = "s"
+TRANSCRIPTS_MAX = 256
+"""The transcripts whose lines are remembered by `uuid`."""
+RACES_MAX = 20
+_HIDDEN = ("isMeta", "isCompactSummary")
+"""Lines that the CLI wrote for itself: not a person's words."""
+
+Line: TypeAlias = dict[str, Any]
+
+
+class TranscriptKey(TypedDict):
+    project_key: str
+    session_id: str
+    subpath: NotRequired[str]
+
+
+class ListedSession(TypedDict):
+    session_id: str
+    mtime: int
+
+
+class SummaryRow(TypedDict):
+    session_id: str
+    mtime: int
+    data: dict[str, Any]
+
+
+class TurnlogSessionStore:
+    """A session store of the Claude Agent SDK, for asyncio and trio.
+
+    `url`: the store; None means that of the settings, or if none was made there yet, one in memory that is private to
+    this object: the CLI itself keeps every transcript on disk, and this is its copy. `store`: a Turnlog that the caller
+    has opened, instead of a URL.
+    """
+
+    def __init__(self, url: str | None = None, *, store: Turnlog | None = None) -> None:
+        self._holder = holder(url, store, if_absent="memory:")
+        self._transcripts: OrderedDict[str, WrittenTranscript] = OrderedDict()
+
+    async def append(self, key: TranscriptKey, entries: Sequence[Line]) -> None:
+        """Stores the lines that are new, all or none; durable on return."""
+        place = _place(key)
+        self._holder.check_open()
+        if not entries:
+            return
+        lines = [_plain(line) for line in entries]
+        await self._holder.call(lambda t: self._transcript(place).append(t, lines))
+
+    async def load(self, key: TranscriptKey) -> list[Line] | None:
+        """All lines in order; None if nothing was stored under this key."""
+        place = _place(key)
+        return await self._holder.call(lambda t: _lines(t, self._transcript(place).log))
+
+    async def list_sessions(self, project_key: str) -> list[ListedSession]:
+        """The sessions of a project, without transcripts of subagents."""
+        check_id("project key", project_key)
+        rows = await self._holder.call(lambda t: _rows(t, _prefix(project_key)))
+        return [{"session_id": place.peer, "mtime": row.last_at} for row, place in rows if place.thread is None]
+
+    async def list_session_summaries(self, project_key: str) -> list[SummaryRow]:
+        check_id("project key", project_key)
+        return await self._holder.call(lambda t: _summaries(t, _prefix(project_key)))
+
+    async def delete(self, key: TranscriptKey) -> None:
+        """Deletes for good: one subagent's transcript, or a session with all of them."""
+        place = _place(key)
+        await self._holder.call(lambda t: self._delete(t, place))
+
+    async def list_subkeys(self, key: TranscriptKey) -> list[str]:
+        """The subpaths of a session's subagents."""
+        prefix = f"{session_keys.format(_place(key))}:thread:"
+        rows = await self._holder.call(lambda t: _rows(t, prefix))
+        return sorted(place.thread for _, place in rows if place.thread is not None)
+
+    async def _delete(self, t: Turnlog, place: session_keys.SessionKey) -> None:
+        await self._transcript(place).log.delete(t)
+        if place.thread is None:
+            for _, inner in await _rows(t, f"{session_keys.format(place)}:thread:"):
+                await self._transcript(inner).log.delete(t)
+
+    def _transcript(self, place: session_keys.SessionKey) -> "WrittenTranscript":
+        name = session_keys.format(place)
+        found = self._transcripts.get(name)
+        if found is None:
+            found = self._transcripts[name] = WrittenTranscript(place)
+            if len(self._transcripts) > TRANSCRIPTS_MAX:
+                self._transcripts.popitem(last=False)
+        self._transcripts.move_to_end(name)
+        return found
+
+    def close(self) -> None:
+        """Gives up the store. What is stored stays."""
+        self._holder.close()
+
+    async def aclose(self) -> None:
+        await self._holder.aclose()
+
+
+class WrittenTranscript:
+    """One transcript, and what this process knows of it: its lines' ids and its summary, as of one entry."""
+
+    def __init__(self, place: session_keys.SessionKey) -> None:
+        self.log = SessionLog(place)
+        self._place = place
+        self._incarnation = ""
+        self._seen: set[str] = set()
+        self._summary: Any = None
+        self._at: int | None = None
+
+    async def append(self, t: Turnlog, lines: Sequence[Line]) -> None:
+        for _ in range(RACES_MAX):
+            row = await self.log.open(t)
+            try:
+                if row.incarnation != self._incarnation:
+                    await self._learn(t, row)
+                await self._append(t, row, lines)
+                return
+            except NotFound:  # deleted meanwhile
+                self.log.forget()
+            except Conflict:  # another process has written
+                self._incarnation = ""
+        raise Conflict("too many changes of this transcript at once")
+
+    async def _learn(self, t: Turnlog, row: Session) -> None:
+        self._seen, self._summary, self._at = set(), None, None
+        if row.message_count or row.last_seq > 2:
+            for fact in await t.store.facts(row.id, APP, incarnation=row.incarnation):
+                if fact.key == SUMMARY:
+                    self._summary, self._at = fact.value, fact.seq
+                else:
+                    self._seen.add(fact.key)
+        self._incarnation = row.incarnation
+
+    async def _append(self, t: Turnlog, row: Session, lines: Sequence[Line]) -> None:
+        new = list(_unseen(lines, self._seen))
+        if not new:
+            return
+        summary = self._summary
+        if self._place.thread is None:
+            key = {"project_key": self._place.account, "session_id": self._place.peer}
+            summary = _sdk.fold_session_summary(summary or None, key, new)
+        names = [name for line in new if (name := _name(line)) is not None]
+        facts = Facts(app=APP, put={**dict.fromkeys(names, True), SUMMARY: summary or {}})
+        bodies: list[Entry] = [*map(_entry, new), facts]
+        appended = await self.log.append_to(t, row, bodies, expect_fact=(APP, SUMMARY, self._at))
+        self._seen.update(names)
+        self._summary, self._at = summary, appended[-1].seq
+
+
+def _place(key: TranscriptKey) -> session_keys.SessionKey:
+    return key_of(CHANNEL, key["session_id"], account=key["project_key"], thread=key.get("subpath"))
+
+
+def _prefix(project: str) -> str:
+    return f"agent:{AGENT}:{CHANNEL}:{session_keys.encode_part(project)}:direct:"
+
+
+def _name(line: Line) -> str | None:
+    """The key of the fact that says that this line is stored."""
+    uuid = line.get("uuid")
+    return f"u|{uuid}"[:500] if isinstance(uuid, str) and uuid else None
+
+
+def _unseen(lines: Sequence[Line], seen: set[str]) -> Iterator[Line]:
+    here: set[str] = set()
+    for line in lines:
+        name = _name(line)
+        if name is None or (name not in seen and name not in here):
+            yield line
+        if name is not None:
+            here.add(name)
+
+
+def _plain(line: Any) -> Line:
+    """A copy that the caller cannot change any more; NotStorable if JSON cannot hold the line."""
+    try:
+        return json.loads(json.dumps(line, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotStorable(f"a line cannot be stored: {error}") from error
+
+
+def _entry(line: Line) -> Entry:
+    """The entry of a line. `raw` is the line without the content that the entry holds already."""
+    match line:
+        case {"type": "user" | "assistant" as role, "message": {"content": str() | list(), **rest}}:
+            if any(line.get(name) for name in _HIDDEN):
+                return Foreign(raw={CHANNEL: line})
+            given: Any = line["message"]["content"]
+            content = content_of(given)
+            return _message(role, content, rest, {**line, "message": rest} if content == given else line)
+        case _:
+            return Foreign(raw={CHANNEL: line})
+
+
+def _message(role: str, content: Any, message: Line, raw: Line) -> Entry:
+    if role == "user":
+        return User(content=content, raw=raw)
+    model, usage = message.get("model"), message.get("usage")
+    return Assistant(
+        content=content,
+        model=model if isinstance(model, str) else None,
+        usage=cast("dict[str, Any]", usage) if isinstance(usage, dict) else None,
+        raw=raw,
+    )
+
+
+def _line(entry: Entry) -> Line | None:
+    match entry:
+        case Foreign(raw={"claude_agent_sdk": line}):
+            return line
+        case User(raw={"message": dict()}) | Assistant(raw={"message": dict()}):
+            held: Line = entry.raw["message"]
+            return entry.raw if "content" in held else {**entry.raw, "message": {**held, "content": entry.content}}
+        case _:
+            return None
+
+
+async def _lines(t: Turnlog, log: SessionLog) -> list[Line] | None:
+    row = await log.find(t)
+    if row is None:
+        return None
+    with suppress(NotFound):
+        entries = await t.store.read(row.id, incarnation=row.incarnation)
+        if any(mark.kind == "rewind" for mark in row.marks):
+            path = live_path(marks_of(entries), entries[-1].seq)
+            entries = [entry for entry in entries if on_path(entry.seq, path)]
+        return [line for entry in entries if (line := _line(entry)) is not None] or None
+    return None
+
+
+async def _rows(t: Turnlog, prefix: str) -> list[tuple[Session, session_keys.SessionKey]]:
+    found: list[tuple[Session, session_keys.SessionKey]] = []
+    cursor: str | None = None
+    while True:
+        page = await t.store.find(Query(key_prefix=prefix, status="active", limit=PAGE_MAX, cursor=cursor))
+        found += [(row, session_keys.parse(row.key)) for row in page.items]
+        if (cursor := page.next) is None:
+            return found
+
+
+async def _summaries(t: Turnlog, prefix: str) -> list[SummaryRow]:
+    """Each with the time of its row, the one that `list_sessions` tells."""
+    found: list[SummaryRow] = []
+    for row, place in await _rows(t, prefix):
+        if place.thread is not None:
+            continue
+        with suppress(NotFound):
+            facts = await t.store.facts(row.id, APP, keys=[SUMMARY], incarnation=row.incarnation)
+            data: dict[str, Any] = fields_of(facts[0].value).get("data", {}) if facts else {}
+            found.append({"session_id": place.peer, "mtime": row.last_at, "data": data})
+    return found

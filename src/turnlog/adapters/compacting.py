@@ -1,0 +1,87 @@
+"""Compacts a framework's session when its trigger says so, or on demand."""
+
+from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..core import guard
+from ..core.compaction import Keep
+from ..core.entries import Transcript
+from ..core.guard import Compact, Limits
+from ..core.session import Session
+from ..errors import ProviderError
+from ..library import Turnlog
+from ..sessions import EDIT_WAIT_S
+from ..settings import limits_of
+from ..turns.compactor import Compactor, Folded
+from ..turns.journal import Journal
+from ..turns.own_call import Summarise, summariser
+from .session_log import SessionLog
+
+
+class Policy(Struct, frozen=True):
+    """Who writes summaries, and the window of the model that reads them; None: the model of the settings."""
+
+    summarise: Summarise | None = None
+    window: int | None = None
+
+
+async def limits(t: Turnlog, agent: str, policy: Policy) -> Limits:
+    """The limits of the settings, for the policy's window; the model of the settings is asked only without one."""
+    if policy.window is not None:
+        found = limits_of(t.settings, window=policy.window)
+        return found if found.window == policy.window else found.narrowed(policy.window)
+    try:
+        return replace((await t.agent(agent)).limits, history_note=False)  # the framework's call has its own tools
+    except ProviderError:
+        return limits_of(t.settings)  # without its key or package, the model's window is unknown
+
+
+async def compactor(t: Turnlog, agent: str, policy: Policy) -> Compactor:
+    if policy.summarise is not None:
+        return Compactor(summarise=summariser(policy.summarise), window=policy.window)
+    return (await t.agent(agent)).compactor
+
+
+class SessionName(Struct, frozen=True):
+    session_id: str
+
+
+async def folded(t: Turnlog, agent: str, policy: Policy, session_id: str, step: Compact, bounds: Limits) -> Folded:
+    """A compaction that can be appended. Of a journal, only the id is used for that."""
+    maker = await compactor(t, agent, policy)
+    return await maker.fold(cast("Journal", SessionName(session_id)), step, bounds)
+
+
+async def compact(t: Turnlog, where: SessionLog, policy: Policy, *, force: bool) -> bool:
+    """Whether it was compacted. ProviderError if no good summary was written: then nothing has changed."""
+    row = await where.find(t)
+    if row is None:
+        return False
+    bounds = replace(await limits(t, row.agent, policy), system="", tools=())
+    if not force and await _due(t, row, bounds) is None:
+        return False
+    async with t.store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
+        journal = Journal(t.store, lease, await t.sessions.load(row.id, incarnation=row.incarnation))
+        step = asked_for(journal.transcript, bounds) if force else guard.compact_if_due(journal.transcript, bounds)
+        if step is None:
+            return False
+        made = await folded(t, row.agent, policy, row.id, step, bounds)
+        await journal.append(made.body, *made.along)
+    return True
+
+
+async def _due(t: Turnlog, row: Session, bounds: Limits) -> Compact | None:
+    """Without the lease, which a session that is far from its limit never needs for this."""
+    return guard.compact_if_due((await t.sessions.load(row)).entries, bounds)
+
+
+def asked_for(transcript: Transcript, bounds: Limits) -> Compact | None:
+    """Compacts also what would fit: if a token budget keeps everything, all but the last turn."""
+    plan = guard.worthwhile(transcript, bounds)
+    if plan is None and bounds.keep.kind == "tokens":
+        plan = guard.worthwhile(transcript, replace(bounds, keep=Keep("turns", 1)))
+    if plan is None:
+        return None
+    return Compact(plan, "manual", guard.size_after(transcript, (), bounds), guard.again_shortened(plan))

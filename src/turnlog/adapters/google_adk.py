@@ -1,0 +1,334 @@
+"""Google's Agent Development Kit: its sessions in a Turnlog store.
+
+    Runner(…, session_service=TurnlogSessionService("sqlite:app.db"))
+
+An event is one entry of its session's log (`adk_events`), so the session has a title, is found by search and is shown
+on the page. State of a session, its user and its app are facts (`adk_sessions`). A compaction of Turnlog's is shown as
+a compaction event of ADK's, which ADK itself applies; when it is undone, the event is gone.
+
+`TurnlogPlugin` makes each model call fit (`adk_plugin`). `register_session_service` lets `adk web` use this service.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..core.entries import Compaction, Entry
+from ..core.history import SUMMARY_NOTE, fence
+from ..core.rows import Session as Row, milliseconds
+from ..core.session import live_path, marks_of, on_path
+from ..errors import Conflict, NotFound, UsageError
+from ..library import Turnlog
+from .adk_events import EventJson, event_of
+from .adk_sessions import AdkSessions
+from .adk_state import AdkHead, AdkPlace, StateChange, StoredEvent, StoredSession, WrongHead, head_of
+from .blocks import fields_of
+from .framework import framework
+from .not_storable import NotStorable, is_endless
+from .resident import holder
+from .session_log import check_id
+
+with framework("adk"):
+    from google.adk import errors as _errors
+    from google.adk.errors.already_exists_error import AlreadyExistsError
+    from google.adk.errors.session_not_found_error import SessionNotFoundError
+    from google.adk.events.event import Event
+    from google.adk.events.event_actions import EventActions, EventCompaction
+    from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+    from google.adk.sessions.session import Session
+    from google.genai import types
+    from pydantic_core import to_jsonable_python
+
+if TYPE_CHECKING:
+    from google.adk.errors import StaleSessionError as _AdkStale
+
+    from .adk_plugin import TurnlogPlugin as TurnlogPlugin
+else:
+    # Releases before 2.6 raise a plain ValueError.
+    _AdkStale = getattr(_errors, "StaleSessionError", ValueError)
+
+SCHEME = "turnlog"
+RACES_MAX = 20
+"""Attempts of `append_event(…, retry=True)` while others write to the same session."""
+TEMP = "temp:"
+
+
+class StaleSessionError(Conflict, _AdkStale):
+    """The session has been modified in storage since it was loaded."""
+
+    hint = "Load the session again, or use append_event(..., retry=True)."
+
+
+class SessionExists(Conflict, AlreadyExistsError):
+    """A session with this id already exists."""
+
+    hint = "Get that session, or create one with another id."
+
+
+class SessionGone(NotFound, SessionNotFoundError):
+    """The session does not exist."""
+
+    hint = "Create it first; a deleted session cannot be continued."
+
+
+class TurnlogSessionService(BaseSessionService):
+    """A session service of ADK. `url`: the store; None means that of the settings. `uri`: the same as ADK's command
+    line names it, `turnlog:sqlite:app.db`. `store`: a Turnlog that the caller has opened, instead of a URL.
+    """
+
+    def __init__(self, url: str | None = None, *, uri: str | None = None, store: Turnlog | None = None) -> None:
+        if uri is not None and url is not None:
+            raise UsageError("both url and uri were given", hint="Give one of them.")
+        self.holder = holder(url if uri is None else url_of(uri), store)
+        self.sessions = AdkSessions()
+
+    async def create_session(
+        self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
+    ) -> Session:
+        """SessionExists if there is a session of this id. Without one, the session gets a new id."""
+        from google.adk.platform import time, uuid
+
+        name = (session_id.strip() if session_id else "") or uuid.new_uuid()
+        place = _place(app_name, user_id, name)
+        change = _change(state or {})
+        now = time.get_time()
+        made = await self.holder.call(lambda t: self.sessions.create(t, place, change, now))
+        if made is None:
+            raise SessionExists(f"Session with id {name} already exists.")
+        return _session(made)
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
+        place = _place(app_name, user_id, session_id.strip())
+        recent, since = (config.num_recent_events, config.after_timestamp) if config else (None, None)
+        found = await self.holder.call(lambda t: self.sessions.load(t, place, recent, since))
+        return _session(found) if found else None
+
+    async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
+        """Without events, the oldest update first."""
+        check_id("app name", app_name)
+        if user_id is not None:
+            check_id("user id", user_id)
+        found = await self.holder.call(lambda t: self.sessions.list(t, app_name, user_id))
+        return ListSessionsResponse(sessions=[_session(one) for one in found])
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Deletes the session for good. The state of its user and its app stays."""
+        place = _place(app_name, user_id, session_id.strip())
+        await self.holder.call(lambda t: self.sessions.delete(t, place))
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        check_id("app name", app_name)
+        check_id("user id", user_id)
+        return await self.holder.call(lambda t: self.sessions.user_state(t, app_name, user_id))
+
+    async def append_event(self, session: Session, event: Event, *, retry: bool = False) -> Event:
+        """Stores the event and its changes of the state, all or none; durable on return.
+
+        StaleSessionError if the session has other events by now than this copy of it. `retry`: then the copy is read
+        again, and the event is appended to what it has become.
+        """
+        if event.partial:
+            return event
+        place = _place(session.app_name, session.user_id, session.id)
+        if any(known.id == event.id and known == event for known in reversed(session.events)):
+            return event  # it was delivered before
+        delta = event.actions.state_delta if event.actions else {}
+        temporary = {name: value for name, value in delta.items() if name.startswith(TEMP)}
+        if temporary:
+            session.state.update(temporary)
+            event.actions.state_delta = {name: value for name, value in delta.items() if name not in temporary}
+        stored, size = _json(event)
+        change = _change(event.actions.state_delta if event.actions else {})
+
+        async def work(t: Turnlog) -> bool:
+            async with self.sessions.lock(place):
+                return await self._append(t, session, stored, change, size=size, retry=retry)
+
+        try:
+            is_new = await self.holder.call(work)
+        except WrongHead as error:
+            raise StaleSessionError from error
+        except NotFound as error:
+            raise SessionGone(f"Session {session.id} not found.") from error
+        if is_new:
+            session.state.update(event.actions.state_delta if event.actions else {})
+            session.events.append(event)
+        return event
+
+    async def _append(
+        self, t: Turnlog, session: Session, event: EventJson, change: StateChange, *, size: int, retry: bool
+    ) -> bool:
+        """Whether the event is new."""
+        place = _place(session.app_name, session.user_id, session.id)
+        for _ in range(RACES_MAX if retry else 1):
+            head = await self._seen(t, place, session)
+            if head.events != len(session.events) and await self.sessions.stored(t, place, event["id"]) == event:
+                return False
+            try:
+                now = await self.sessions.append(t, place, event, change, head, size)
+            except WrongHead:
+                if not retry:
+                    raise
+                await self._reload(t, place, session)
+                continue
+            session._storage_update_marker = now.marker
+            session.last_update_time = now.updated
+            return True
+        raise WrongHead
+
+    async def _seen(self, t: Turnlog, place: AdkPlace, session: Session) -> AdkHead:
+        """The head that this copy of the session was made of."""
+        seen = head_of(session._storage_update_marker, session.last_update_time)
+        if seen is not None:
+            return seen
+        head = await self.sessions.head(t, place)  # a copy that somebody else has made
+        if head is None:
+            raise NotFound
+        if head.events:
+            last = await self.sessions.load(t, place, recent=1)
+            stored = [one.event["id"] for one in last.events if not one.compaction] if last else []
+            if [event.id for event in session.events[-1:]] != stored[-1:]:
+                raise WrongHead
+        return head
+
+    async def _reload(self, t: Turnlog, place: AdkPlace, session: Session) -> None:
+        """Makes the caller's copy what is stored now. Temporary state is only there, and stays."""
+        found = await self.sessions.load(t, place)
+        if found is None:
+            raise NotFound
+        now = _session(found)
+        temporary = {name: value for name, value in session.state.items() if name.startswith(TEMP)}
+        session.state = {**now.state, **temporary}
+        session.events[:] = now.events
+        session.last_update_time = now.last_update_time
+        session._storage_update_marker = now._storage_update_marker
+
+    async def close(self) -> None:
+        """Gives up the store. What is stored stays."""
+        await self.holder.aclose()
+
+
+def url_of(uri: str) -> str | None:
+    """The store that `turnlog:sqlite:app.db` names; None, that of the settings, for `turnlog:` alone."""
+    scheme, colon, rest = uri.partition(":")
+    if scheme != SCHEME or not colon:
+        raise UsageError(f"{uri[:80]!r} is not a URI of Turnlog's", hint="Write turnlog:sqlite:app.db.")
+    return rest.removeprefix("//") or None
+
+
+def register_session_service() -> None:
+    """Lets ADK's command line use Turnlog: `adk web --session_service_uri turnlog:sqlite:app.db`.
+
+    Call it in the file `services.py` of the agents' folder.
+    """
+    from google.adk.cli.service_registry import get_service_registry
+
+    def made(uri: str, **_: Any) -> TurnlogSessionService:
+        return TurnlogSessionService(uri=uri)
+
+    get_service_registry().register_session_service(SCHEME, made)
+
+
+def _place(app: str, user: str, session: str) -> AdkPlace:
+    for name, value in (("app name", app), ("user id", user), ("session id", session)):
+        check_id(name, value)
+    place = AdkPlace(app, user, session)
+    place.key  # noqa: B018 - refuses ids that no key can hold
+    return place
+
+
+def _json(event: Event) -> tuple[EventJson, int]:
+    """The event as JSON, and its length; NotStorable if JSON cannot hold it."""
+    parts = (event.content.parts if event.content else None) or ()
+    calls = [part.function_call.args for part in parts if part.function_call]
+    results = [part.function_response.response for part in parts if part.function_response]
+    given = [event.actions.state_delta if event.actions else {}, event.custom_metadata, *calls, *results]
+    if any(is_endless(value) for value in given):
+        raise NotStorable("an event cannot be stored: JSON has no NaN and no infinity")
+    try:
+        found = event.model_dump(mode="json", exclude_none=True)
+    except (ValueError, RecursionError) as error:
+        raise NotStorable(f"an event cannot be stored: {error}") from error
+    return found, _size(parts)
+
+
+def _size(parts: Iterable[types.Part]) -> int:
+    """About the length of its largest parts."""
+    return sum(len(part.text or "") + len(part.inline_data.data or b"" if part.inline_data else b"") for part in parts)
+
+
+def _change(delta: dict[str, Any]) -> StateChange:
+    """The changes of each state. Values that JSON does not know are stored as ADK's own services do."""
+    if is_endless(delta):
+        raise NotStorable("the state cannot be stored: JSON has no NaN and no infinity")
+    plain: dict[str, Any] = to_jsonable_python(delta, serialize_unknown=True, bytes_mode="base64")
+    found = StateChange({}, {}, {})
+    for name, value in plain.items():
+        if name.startswith("app:"):
+            found.app[name[4:]] = value
+        elif name.startswith("user:"):
+            found.user[name[5:]] = value
+        elif not name.startswith(TEMP):
+            found.session[name] = value
+    return found
+
+
+def _session(found: StoredSession) -> Session:
+    session = Session(
+        id=found.place.session,
+        app_name=found.place.app,
+        user_id=found.place.user,
+        state=found.state,
+        events=_events(found.events),
+        last_update_time=found.head.updated,
+    )
+    session._storage_update_marker = found.head.marker
+    return session
+
+
+def _events(stored: Sequence[StoredEvent]) -> list[Event]:
+    return [
+        Event.model_validate(one.event) if one.compaction is None else _compaction(one.compaction, stored)
+        for one in stored
+    ]
+
+
+def _compaction(made: Compaction, stored: Sequence[StoredEvent]) -> Event:
+    """ADK leaves out the events of a time; those that are kept must not be of that time, even if clocks stood still."""
+    times = [one.event["timestamp"] for one in stored if one.compaction is None and one.seq < made.first_kept]
+    kept = [one.event["timestamp"] for one in stored if one.compaction is None and one.seq >= made.first_kept]
+    start, end = min(times, default=0.0), max(times, default=0.0)
+    if kept and min(kept) <= end:
+        end = math.nextafter(min(kept), -math.inf)
+    content = types.Content(role="user", parts=[types.Part(text=summary_text(made))])
+    compaction = EventCompaction(start_timestamp=start, end_timestamp=end, compacted_content=content)
+    return Event(
+        id=f"turnlog-{made.seq}",
+        invocation_id=f"turnlog-{made.seq}",
+        author="user",
+        actions=EventActions(compaction=compaction),
+        timestamp=milliseconds(made.ts) / 1000,
+    )
+
+
+def summary_text(made: Compaction) -> str:
+    """What the model reads instead of the events."""
+    return f"{SUMMARY_NOTE}\n{fence(made.summary)}"
+
+
+async def live_events(t: Turnlog, row: Row) -> list[tuple[Entry, EventJson]]:
+    """The events that ADK shows to a model, each with its entry: those that have content, without rewound ones."""
+    entries = await t.store.read(row.id, incarnation=row.incarnation)
+    path = live_path(marks_of(entries), row.last_seq)
+    found = [(entry, event_of(entry)) for entry in entries if on_path(entry.seq, path)]
+    return [(entry, event) for entry, event in found if event and fields_of(event.get("content")).get("parts")]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TurnlogPlugin":
+        from .adk_plugin import TurnlogPlugin
+
+        return TurnlogPlugin
+    raise AttributeError(name)

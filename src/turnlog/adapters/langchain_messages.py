@@ -1,0 +1,141 @@
+"""Messages of LangChain as entries: what a list of threads, search and the page show of a LangGraph thread."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, cast
+
+from ..core import content as contents, plain
+from ..core.entries import Assistant, Block, Content, Entry, ToolResult, Transcript, User
+from ..core.guard import Limits
+from ..errors import UsageError
+from .blocks import block_of, content_of
+
+_IN_CALLS = ("tool_use", "tool_call", "server_tool_call", "function_call", "tool_call_chunk")
+"""Blocks that say again what `tool_calls` says."""
+_UNSEEN = ("thinking", "redacted_thinking", "reasoning")
+
+
+class LangChainMessage(Protocol):
+    """What a message of LangChain offers; the package itself is not needed."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def content(self) -> Any: ...
+    @property
+    def id(self) -> str | None: ...
+
+
+def is_message(value: Any) -> bool:
+    return isinstance(getattr(value, "type", None), str) and hasattr(value, "content") and hasattr(value, "id")
+
+
+def messages_in(value: Any) -> list[LangChainMessage]:
+    """The messages that a channel holds, if it holds messages with ids."""
+    if not isinstance(value, list):
+        return []
+    found = cast("list[Any]", value)
+    return [item for item in found if is_message(item) and isinstance(item.id, str) and item.id]
+
+
+def entry_of(message: LangChainMessage) -> Entry | None:
+    """None for a message that is no part of the conversation, such as a system message."""
+    match message.type:
+        case "human":
+            return User(content=content_of(message.content))
+        case "ai":
+            return Assistant(content=_answer(message), model=_model(message), usage=_usage(message))
+        case "tool" | "function":
+            call_id = str(getattr(message, "tool_call_id", "") or getattr(message, "name", "") or "")
+            failed = getattr(message, "status", "") == "error"
+            return ToolResult(tool_use_id=call_id, content=content_of(message.content), is_error=failed)
+        case _:
+            return None
+
+
+def _answer(message: LangChainMessage) -> list[Block]:
+    content = message.content
+    parts: Iterable[Any] = [content] if isinstance(content, str) else cast("list[Any]", content or [])
+    blocks = [block_of(part) for part in parts if not _is_left_out(part)]
+    calls = cast("list[dict[str, Any]]", getattr(message, "tool_calls", None) or [])
+    blocks += [
+        {"type": "tool_use", "id": call["id"], "name": call["name"], "input": _plain(call.get("args"))}
+        for call in calls
+        if call.get("id") and call.get("name")
+    ]
+    return [block for block in blocks if block.get("text") != ""]
+
+
+def _is_left_out(part: Any) -> bool:
+    return isinstance(part, dict) and cast("dict[str, Any]", part).get("type") in (*_IN_CALLS, *_UNSEEN)
+
+
+def _plain(args: Any) -> Any:
+    """The arguments of a call; as text if JSON cannot hold them: the graph may hold any objects."""
+    try:
+        contents.check_json(args, "args")
+    except UsageError:
+        return str(cast("object", args))
+    return args
+
+
+def _model(message: LangChainMessage) -> str | None:
+    name = cast("dict[str, Any]", getattr(message, "response_metadata", None) or {}).get("model_name")
+    return name if isinstance(name, str) else None
+
+
+def _usage(message: LangChainMessage) -> dict[str, Any] | None:
+    given = cast("dict[str, Any]", getattr(message, "usage_metadata", None) or {})
+    counts = {name: given[name] for name in ("input_tokens", "output_tokens") if isinstance(given.get(name), int)}
+    return counts or None
+
+
+class LangChainDialect:
+    """How messages of LangChain are made to fit (`fitting`)."""
+
+    def split(self, items: Sequence[Any]) -> list[Any]:
+        return list(items)
+
+    def join(self, items: list[Any]) -> list[Any]:
+        return items
+
+    def entry(self, item: Any) -> Entry:
+        return entry_of(item) or User(content=content_of(item.content))
+
+    def is_instruction(self, item: Any) -> bool:
+        return item.type in ("system", "developer")
+
+    def words(self, item: Any) -> Any:
+        return item.content
+
+    def cut(self, item: Any, content: Content) -> Any:
+        return item.model_copy(update={"content": plain.as_text(content)})
+
+    def summary(self, text: str) -> Any:
+        from langchain_core.messages import HumanMessage
+
+        return HumanMessage(content=text)
+
+    def finish(self, items: list[Any], transcript: Transcript, limits: Limits) -> list[Any]:
+        """Models refuse a result without its call, and a call without its result."""
+        called: set[str] = set()
+        answered = {item.tool_call_id for item in items if item.type == "tool"}
+        found: list[Any] = []
+        for item in items:
+            if item.type == "tool" and item.tool_call_id not in called:
+                words = plain.fence(plain.as_text(content_of(item.content)))
+                found.append(self.summary(f"[Result of a tool call that is not part of this history]\n{words}"))
+                continue
+            found.append(item)
+            calls: list[dict[str, Any]] = getattr(item, "tool_calls", None) or []
+            for call in calls:
+                called.add(call["id"])
+                if call["id"] not in answered:
+                    found.append(_no_result(call["id"]))
+        return found
+
+
+def _no_result(call_id: str) -> Any:
+    from langchain_core.messages import ToolMessage
+
+    words = "interrupted: no result of this call was recorded"
+    return ToolMessage(content=words, tool_call_id=call_id, status="error")

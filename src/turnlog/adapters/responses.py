@@ -1,0 +1,152 @@
+"""Items of OpenAI's Responses API, as openai-agents keeps them, and the entries that stand for them.
+
+Messages of user and assistant, function calls and their outputs become messages, so that history, search, titles and
+compaction work with them. All other items become `foreign` entries, which keep their place and their words. An entry
+keeps the item itself in `raw`, unless the item can be rebuilt from the other fields.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias, cast
+
+from ..core import content as contents, plain
+from ..core.entries import (
+    Assistant,
+    Block,
+    Compaction,
+    Content,
+    Entry,
+    Foreign,
+    Message,
+    ToolResult,
+    User,
+    text_of,
+)
+from ..core.history import SUMMARY_NOTE, View, fence, pins_text
+from ..errors import UsageError
+from .blocks import content_of, fields_of
+
+Item: TypeAlias = dict[str, Any]
+
+CHANNEL = "openai_agents"
+OPAQUE = "openai_agents"
+"""The field of a `foreign` entry's `raw` that holds the item; others of that type are not items."""
+PROJECTED_MAX_BYTES = 8 * 1024 * 1024
+"""A larger item is stored once: as an opaque one, because an entry holds `raw` beside its own fields."""
+
+
+def entry_of(item: Any, size: int = 0) -> Entry:
+    """`size`: the length of its JSON, if known."""
+    message = _message_of(fields_of(item)) if size <= PROJECTED_MAX_BYTES else None
+    if message is None:
+        return Foreign(raw={OPAQUE: item})
+    if items_of(message) == [item]:
+        return message
+    match message:
+        case User():
+            return User(content=message.content, raw=item)
+        case Assistant():
+            return Assistant(content=message.content, raw=item)
+        case _:
+            return ToolResult(tool_use_id=message.tool_use_id, content=message.content, raw=item)
+
+
+def _message_of(item: Item) -> Message | None:
+    """The message that the item is to a model; None if it is none, or not in its usual form."""
+    match item:
+        case {"type": "function_call", "call_id": str(call_id), "name": str(name), "arguments": str(arguments)}:
+            if not call_id or not name:
+                return None
+            return Assistant(content=[{"type": "tool_use", "id": call_id, "name": name, "input": _input(arguments)}])
+        case {"type": "function_call_output", "call_id": str(call_id), "output": output} if call_id:
+            return ToolResult(tool_use_id=call_id, content=content_of(output))
+        case {"role": "user", "content": str() | list()} if item.get("type", "message") == "message":
+            return User(content=content_of(item["content"]))
+        case {"role": "assistant", "content": str() | list()} if item.get("type", "message") == "message":
+            return Assistant(content=content_of(item["content"]))
+        case _:
+            return None
+
+
+def _input(arguments: str) -> Any:
+    try:
+        found: Any = json.loads(arguments)
+        contents.check_json(found, "arguments")
+    except (ValueError, RecursionError, UsageError):
+        return arguments
+    return found
+
+
+def items_of(entry: Entry) -> list[Item]:
+    """The items that an entry stands for: none for entries that are no messages, several for an answer with calls."""
+    match entry:
+        case ToolResult(erased=True):
+            return []  # its call is shown as text
+        case Foreign(raw={"openai_agents": item}) if len(entry.raw) == 1:
+            return [item]
+        case User() | Assistant() | ToolResult() if entry.raw is not None:
+            return [entry.raw]
+        case User():
+            return [{"role": "user", "content": _parts(entry.content or "")}]
+        case ToolResult():
+            return [{"type": "function_call_output", "call_id": entry.tool_use_id, "output": _parts(entry.content)}]
+        case Assistant():
+            return [] if entry.stop == "error" else _answer(entry.content)
+        case _:
+            return []
+
+
+def _answer(content: Content) -> list[Item]:
+    if isinstance(content, str):
+        return [{"role": "assistant", "content": content}]
+    items: list[Item] = []
+    words = [block for block in content if block.get("type") == "text"]
+    if words:
+        items.append({"role": "assistant", "content": text_of(words)})
+    for block in content:
+        if block.get("type") == "tool_use":
+            arguments = block.get("input")
+            items.append(
+                {
+                    "type": "function_call",
+                    "call_id": block.get("id", ""),
+                    "name": block.get("name", ""),
+                    "arguments": arguments if isinstance(arguments, str) else plain.as_json(arguments),
+                }
+            )
+    return items
+
+
+def _parts(content: Content) -> str | list[Item]:
+    if isinstance(content, str):
+        return content
+    return [_part(block) for block in content]
+
+
+def _part(block: Block) -> Item:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return {"type": "input_text", "text": text}
+        case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
+            return {"type": "input_image", "detail": "auto", "image_url": f"data:{kind};base64,{data}"}
+        case {"type": "image", "source": {"type": "url", "url": str(url)}}:
+            return {"type": "input_image", "detail": "auto", "image_url": url}
+        case _:
+            return {"type": "input_text", "text": plain.as_text([block])}
+
+
+def summary_item(compaction: Compaction | None, view: View | None = None) -> list[Item]:
+    """The one item that stands for everything before the boundary: pinned messages and the summary, as quoted data."""
+    parts = [pins_text(view)] if view and view.pins else []
+    if compaction is not None:
+        parts.append(f"{SUMMARY_NOTE}\n{fence(compaction.summary)}")
+    return [{"role": "user", "content": "\n\n".join(parts)}] if parts else []
+
+
+def is_reasoning(entry: Entry) -> bool:
+    """A model's reasoning belongs to the answer or the call right after it: the API refuses one without the other."""
+    return isinstance(entry, Foreign) and any(item.get("type") == "reasoning" for item in _dicts(items_of(entry)))
+
+
+def _dicts(items: Iterable[Any]) -> Sequence[Item]:
+    return [cast("Item", item) for item in items if isinstance(item, dict)]

@@ -1,0 +1,195 @@
+"""The log of one framework session: found by its key, read along its live path, appended to.
+
+A framework's ids are any text, so a session is found by a key made of them. The row is remembered between calls; it is
+looked up again when its session was deleted, archived or replaced by another one of its key.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+
+from msgspec.structs import replace
+
+from ..core import keys
+from ..core.entries import NEEDS_LEASE, Compaction, Entry, Pin, Rewind, User, with_words
+from ..core.facts import ExpectedFact
+from ..core.keys import SessionKey
+from ..core.query import Query
+from ..core.session import Session, active, live_path, marks_of, on_path
+from ..errors import NotFound, UsageError
+from ..library import Turnlog
+from ..sessions import selection
+from ..stores import Appended
+from .checkpoints import digest
+
+ID_MAX_CHARS = 900
+"""A key holds the id and a few words more, within `keys.KEY_MAX_CHARS`."""
+FACT_NAME_MAX_CHARS = 400
+"""With its prefix it stays within `facts.KEY_MAX_CHARS`."""
+AGENT = "main"
+FIRST_READ = 64
+READ_MAX = 1024
+
+
+def key_of(channel: str, peer: str, *, account: str | None = None, thread: str | None = None) -> SessionKey:
+    """The key of a framework's session; UsageError for an id that no key can hold."""
+    for name, value in (("session id", peer), ("account", account), ("thread", thread)):
+        if value is not None:
+            check_id(name, value)
+    key = SessionKey(agent=AGENT, channel=channel, kind="direct", peer=peer, account=account, thread=thread)
+    keys.parse(keys.format(key))  # too long when encoded?
+    return key
+
+
+def check_id(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise UsageError(f"the {name} is {type(value).__name__}, not text", hint="Give a text.")
+    if not value:
+        raise UsageError(f"the {name} is empty", hint="Give an id of at least one character.")
+    if "\0" in value:
+        raise UsageError(f"the {name} contains a zero byte", hint="Leave it out.")
+    if len(value) > ID_MAX_CHARS:
+        raise UsageError(f"the {name} has more than {ID_MAX_CHARS} characters", hint="Use a shorter id.")
+
+
+def fact_name(name: str) -> str:
+    """A name of a framework's as part of a fact's key; if it is long or not printable, its digest."""
+    if len(name) <= FACT_NAME_MAX_CHARS and name.isprintable() and not name.startswith("#"):
+        return name
+    return f"#{digest(name.encode('utf-8', 'surrogatepass'))}"
+
+
+class SessionLog:
+    def __init__(self, key: SessionKey) -> None:
+        self.key = key
+        self._row: Session | None = None
+
+    async def find(self, t: Turnlog) -> Session | None:
+        """The row as it is now; None if there is no such session yet."""
+        if self._row is not None:
+            with suppress(NotFound):
+                row = await t.store.describe(self._row.id, incarnation=self._row.incarnation)
+                if row.status == "active":
+                    self._row = row
+                    return row
+        self._row = await self._selected(t)
+        return self._row
+
+    async def _selected(self, t: Turnlog) -> Session | None:
+        """The key's selected session, without creating one."""
+        key = keys.format(self.key)
+        chosen = await selection.chosen(t.store.ledger, key)
+        if chosen is not None and chosen.id:
+            with suppress(NotFound):
+                row = await t.store.describe(chosen.id)
+                return row if row.status == "active" and row.key == key else None
+        found = await t.store.find(Query(key=key, status="active", limit=1))
+        return found.items[0] if found.items else None
+
+    async def open(self, t: Turnlog) -> Session:
+        """The row, perhaps one of the last call; the session is created if there is none."""
+        if self._row is None or self._row.status != "active":
+            self._row = await t.sessions.open(self.key)
+        return self._row
+
+    async def known(self, t: Turnlog) -> Session | None:
+        """The row of an earlier call, for reads that need only the session's id; NotFound then may mean that it was
+        deleted since (`forget`).
+        """
+        return self._row if self._row is not None and self._row.status == "active" else await self.find(t)
+
+    def forget(self) -> None:
+        self._row = None
+
+    async def append_to(
+        self, t: Turnlog, row: Session, bodies: Sequence[Entry], *, expect_fact: ExpectedFact | None = None
+    ) -> Appended:
+        """One append to the session of this row; NotFound if it is gone. Only messages take the lease."""
+        lease = "own" if any(isinstance(body, NEEDS_LEASE) for body in bodies) else None
+        return self._appended(
+            await t.store.append(row.id, bodies, expect_fact=expect_fact, lease=lease, incarnation=row.incarnation)
+        )
+
+    async def append(self, t: Turnlog, bodies: Sequence[Entry], *, row: Session | None = None) -> Appended:
+        """One append, all or none. Waits while a turn runs, then raises Busy.
+
+        `row`: Conflict unless the log still ends as this row says.
+        """
+        if row is not None:
+            return self._appended(
+                await t.store.append(row.id, bodies, expect=row.last_seq, lease="own", incarnation=row.incarnation)
+            )
+        now = await self.open(t)
+        try:
+            return self._appended(await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation))
+        except NotFound:  # deleted since the last call
+            self._row = None
+        now = await self.open(t)
+        return self._appended(await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation))
+
+    def _appended(self, appended: Appended) -> Appended:
+        self._row = appended.row
+        return appended
+
+    async def delete(self, t: Turnlog) -> None:
+        """Deletes the session for good. An earlier session of the same key does not come back in its place."""
+        while (row := await self.find(t)) is not None:
+            self._row = None
+            with suppress(NotFound):
+                await t.sessions.delete(row.id, incarnation=row.incarnation)
+            if await self._selected(t) is not None:
+                self._row = await t.sessions.new(self.key)
+                return
+
+
+async def newest_first(t: Turnlog, row: Session, *, expected: int = FIRST_READ) -> AsyncGenerator[Entry]:
+    """The entries that count, from the end of the log to its start, read in growing pieces.
+
+    `expected`: how many the caller probably needs.
+    """
+    size = max(2, min(expected, READ_MAX))
+    for first, last in live_path(row.marks, row.last_seq):
+        low, end = max(first, row.pruned_to + 1), last
+        while end >= low:
+            found = await t.store.read(row.id, before=end + 1, limit=size, incarnation=row.incarnation)
+            for entry in reversed(found):
+                if entry.seq >= low:
+                    yield entry
+            end = found[0].seq - 1 if found else 0
+            size = min(size * 4, READ_MAX)
+    if row.pruned_to:  # the row does not know the path there
+        entries = await t.store.read(row.id, before=row.last_seq + 1, incarnation=row.incarnation)
+        path = live_path(marks_of(entries), row.last_seq)
+        for entry in reversed(entries):
+            if entry.seq <= row.pruned_to and on_path(entry.seq, path):
+                yield entry
+
+
+async def worded(t: Turnlog, row: Session, entry: Entry) -> Entry:
+    """The entry with its words, if those are in the `received` entries that it was made from."""
+    if not isinstance(entry, User) or entry.content is not None:
+        return entry
+    received: list[Entry] = []
+    for seq in entry.from_:
+        received += await t.store.read(row.id, after=seq - 1, limit=1, incarnation=row.incarnation)
+    return with_words([*received, entry])[-1]
+
+
+async def taken_back(t: Turnlog, row: Session, first: int) -> list[Entry]:
+    """What to append so that the entries from `first` on do not count any more.
+
+    Compactions and pins that were written after `first`, and concern what stays, are written again.
+    """
+    marked = {mark.seq for mark in active(row.marks, row.last_seq)} | {seq for seq, _ in row.pins}
+    again: list[Entry] = []
+    async with aclosing(newest_first(t, row)) as entries:
+        async for entry in entries:
+            if entry.seq < first and not isinstance(entry, Rewind):
+                return [Rewind(to=entry.seq), *(replace(one, seq=0, ts="") for one in reversed(again))]
+            if entry.seq in marked and _concerns(entry, first):
+                again.append(entry)
+    return [Rewind(to=1)]
+
+
+def _concerns(entry: Entry, first: int) -> bool:
+    """Whether a compaction or a pin still says something about what is before `first`."""
+    return isinstance(entry, Compaction) or (isinstance(entry, Pin) and entry.target < first)

@@ -1,0 +1,295 @@
+"""The threads of LangGraph in a store: reads and writes the facts of checkpoints (`checkpoints`), one session a thread.
+
+Everything here runs in the store's loop. Values stay serialised; the saver turns them into objects, in its caller's
+thread. What a thread's session holds under one key never changes, except for pending writes of special channels, so
+values that were read or written once are remembered.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+from msgspec import Struct
+
+from ..core import keys as session_keys
+from ..core.entries import Entry, Facts
+from ..core.facts import Fact
+from ..core.query import PAGE_MAX, Query
+from ..core.session import Session
+from ..errors import Conflict, NotFound
+from ..library import Turnlog
+from . import checkpoints
+from .blocks import fields_of
+from .checkpoints import APP, ChannelFacts, CheckpointAddress, PendingFact, StoredCheckpoint
+from .session_log import AGENT, SessionLog, key_of
+
+CHANNEL = "langgraph"
+REMEMBERED_BYTES = 64 * 1024 * 1024
+LOGS_MAX = 4096
+RACES_MAX = 20
+COPY_FACTS = 2_000
+"""The facts in one append of a copy."""
+
+
+class Remembered:
+    """Serialised values by (incarnation of the session, key), the latest used last; bounded by their size."""
+
+    def __init__(self, most: int = REMEMBERED_BYTES) -> None:
+        self._values: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._most = most
+        self._size = 0
+
+    def get(self, row: Session, key: str) -> Any:
+        found = self._values.get((row.incarnation, key))
+        if found is not None:
+            self._values.move_to_end((row.incarnation, key))
+        return found
+
+    def forget(self, row: Session) -> None:
+        for place in [place for place in self._values if place[0] == row.incarnation]:
+            self._size -= _size(self._values.pop(place))
+
+    def put(self, row: Session, values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
+            if (row.incarnation, key) not in self._values:
+                self._values[row.incarnation, key] = value
+                self._size += _size(value)
+        while self._size > self._most:
+            _, value = self._values.popitem(last=False)
+            self._size -= _size(value)
+
+
+def _size(value: Any) -> int:
+    """About the bytes that it takes in memory."""
+    if isinstance(value, dict):
+        return 200 + 80 * len(fields_of(value).get("list", ()))
+    parts = cast("list[Any]", value) if isinstance(value, list) else []
+    return 200 + sum(len(part) for part in parts if isinstance(part, bytes | str))
+
+
+class FoundCheckpoint(Struct, frozen=True):
+    """A checkpoint with everything that belongs to it, serialised."""
+
+    thread: str
+    stored: StoredCheckpoint
+    checkpoint: dict[str, Any]
+    """Without its channel values."""
+    channels: dict[str, Any]
+    values: dict[str, Any]
+    """Elements by key."""
+    writes: list[PendingFact]
+
+
+class NewCheckpoint(Struct, frozen=True):
+    stored: StoredCheckpoint
+    channels: list[ChannelFacts]
+    messages: list[tuple[str, Entry]]
+    """(id, entry) of each message of the thread, in order."""
+
+
+class LangGraphThreads:
+    def __init__(self) -> None:
+        self._logs: OrderedDict[str, SessionLog] = OrderedDict()
+        self._known = Remembered()
+        self._projected: dict[str, set[str]] = {}
+        """Incarnation of the session → ids of messages that are in its log."""
+        self._dropped: dict[str, int | None] = {}
+        """Incarnation of the session → the entry of `checkpoints.DROPPED` that what is remembered relies on."""
+
+    def log_of(self, thread: str) -> SessionLog:
+        log = self._logs.get(thread)
+        if log is None:
+            log = self._logs[thread] = SessionLog(key_of(CHANNEL, thread))
+            if len(self._logs) > LOGS_MAX:
+                self._logs.popitem(last=False)
+        self._logs.move_to_end(thread)
+        return log
+
+    async def put(self, t: Turnlog, thread: str, new: NewCheckpoint) -> None:
+        log = self.log_of(thread)
+        for _ in range(RACES_MAX):
+            row = await log.open(t)
+            try:
+                await self._put(t, log, row, new)
+                return
+            except NotFound:  # deleted meanwhile
+                log.forget()
+            except Conflict:  # something was dropped that this process may rely on
+                await self._learn(t, row)
+        raise Conflict("too many changes of this thread at once")
+
+    async def _put(self, t: Turnlog, log: SessionLog, row: Session, new: NewCheckpoint) -> None:
+        inline, facts = dict(new.stored.inline), dict[str, Any]()
+        taken = await self._values(t, row, [one.key for one in new.channels if not one.is_new])
+        for channel in new.channels:
+            if channel.key not in taken:
+                facts |= channel.facts
+            elif taken[channel.key] != channel.value:
+                inline[channel.name] = channel.value
+                facts |= channel.elements
+        stored = StoredCheckpoint(
+            new.stored.ns, new.stored.id, new.stored.parent, new.stored.checkpoint, new.stored.metadata, inline
+        )
+        fresh = {key: value for key, value in facts.items() if self._known.get(row, key) is None}
+        messages = await self._unprojected(t, row, new.messages)
+        bodies: list[Entry] = [entry for _, entry in messages]
+        names = {f"m|{checkpoints.part(name)}": True for name, _ in messages}
+        bodies.append(Facts(app=APP, put={**fresh, **names, stored.address.key: stored.fact}))
+        expected = (APP, checkpoints.DROPPED, self._dropped.get(row.incarnation))
+        await log.append_to(t, row, bodies, expect_fact=expected)
+        self._known.put(row, fresh)
+        self._projected.setdefault(row.incarnation, set()).update(name for name, _ in messages)
+
+    async def _learn(self, t: Turnlog, row: Session) -> None:
+        self.forget(row)
+        found = await t.store.facts(row.id, APP, keys=[checkpoints.DROPPED], incarnation=row.incarnation)
+        self._dropped[row.incarnation] = found[0].seq if found else None
+
+    def forget(self, row: Session) -> None:
+        """Something of this thread was dropped."""
+        self._known.forget(row)
+        self._projected.pop(row.incarnation, None)
+        self._dropped.pop(row.incarnation, None)
+
+    async def _unprojected(
+        self, t: Turnlog, row: Session, messages: Sequence[tuple[str, Entry]]
+    ) -> list[tuple[str, Entry]]:
+        """The messages that are not in the log yet, each once."""
+        known = self._projected.setdefault(row.incarnation, set())
+        new = {name: entry for name, entry in messages if name not in known}
+        if new and row.last_seq > 2:
+            wanted = {f"m|{checkpoints.part(name)}": name for name in new}
+            found = await t.store.facts(row.id, APP, keys=list(wanted), incarnation=row.incarnation)
+            known.update(wanted[fact.key] for fact in found)
+        return [(name, entry) for name, entry in new.items() if name not in known]
+
+    async def put_writes(
+        self, t: Turnlog, thread: str, address: CheckpointAddress, writes: Sequence[PendingFact]
+    ) -> None:
+        """Special channels overwrite; any other write is kept as it came first."""
+        log = self.log_of(thread)
+        facts = {write.key(address): write for write in writes}
+        once = [key for key, write in facts.items() if write.n >= 0]
+        there: set[str] = set()
+        for _ in range(RACES_MAX):
+            put = {key: write.fact for key, write in facts.items() if key not in there}
+            if not put:
+                return
+            row = await log.open(t)
+            left = [key for key in once if key not in there]
+            try:
+                expected = (APP, left[0], None) if left else None
+                await log.append_to(t, row, [Facts(app=APP, put=put)], expect_fact=expected)
+                return
+            except NotFound:
+                log.forget()
+            except Conflict:
+                found = await t.store.facts(row.id, APP, keys=once, incarnation=row.incarnation)
+                there = {fact.key for fact in found}
+        raise Conflict("too many changes of this thread at once")
+
+    async def get(
+        self, t: Turnlog, thread: str, address: CheckpointAddress, serde: checkpoints.Serializer
+    ) -> FoundCheckpoint | None:
+        """The checkpoint at this address."""
+        log = self.log_of(thread)
+        for _ in range(RACES_MAX):
+            row = await log.known(t)
+            if row is None:
+                return None
+            with suppress(NotFound):
+                found = await self._one(t, row, address)
+                return (await self._whole(t, row, thread, [found], serde))[0] if found else None
+            log.forget()
+        return None
+
+    async def _one(self, t: Turnlog, row: Session, address: CheckpointAddress) -> StoredCheckpoint | None:
+        if address.id is not None:
+            found = await t.store.facts(row.id, APP, keys=[address.key], incarnation=row.incarnation)
+        else:
+            found = await t.store.facts(
+                row.id, APP, prefix=address.prefix, last=True, limit=1, incarnation=row.incarnation
+            )
+        return checkpoints.read_checkpoint(found[0].value) if found else None
+
+    async def list(self, t: Turnlog, thread: str, ns: str | None) -> list[StoredCheckpoint]:
+        """All checkpoints of a thread, or of one of its namespaces, newest first."""
+        row = await self.log_of(thread).find(t)
+        return [one for one, _ in await self._checkpoints(t, row, ns)] if row else []
+
+    async def _checkpoints(
+        self, t: Turnlog, row: Session, ns: str | None = None
+    ) -> "list[tuple[StoredCheckpoint, Fact]]":
+        prefix = "c|" if ns is None else CheckpointAddress(ns).prefix
+        found = await t.store.facts(row.id, APP, prefix=prefix, incarnation=row.incarnation)
+        both = [(checkpoints.read_checkpoint(fact.value), fact) for fact in found]
+        return sorted(both, key=lambda pair: pair[0].id, reverse=True)
+
+    async def whole(
+        self, t: Turnlog, thread: str, stored: Sequence[StoredCheckpoint], serde: checkpoints.Serializer
+    ) -> "list[FoundCheckpoint]":
+        row = await self.log_of(thread).known(t)
+        return await self._whole(t, row, thread, stored, serde) if row else []
+
+    async def _whole(
+        self,
+        t: Turnlog,
+        row: Session,
+        thread: str,
+        stored: Sequence[StoredCheckpoint],
+        serde: checkpoints.Serializer,
+    ) -> "list[FoundCheckpoint]":
+        """These checkpoints with their values and pending writes."""
+        read = [serde.loads_typed(one.checkpoint) for one in stored]
+        named = [
+            checkpoints.channel_keys(one.ns, inner.get("channel_versions") or {}, one.inline)
+            for one, inner in zip(stored, read, strict=True)
+        ]
+        values = await self._values(t, row, {key for names in named for key in names.values()})
+        parts = {
+            key
+            for one, names in zip(stored, named, strict=True)
+            for value in (*(values.get(key) for key in names.values()), *one.inline.values())
+            for key in checkpoints.elements_of(value, checkpoints.part(one.ns))
+        }
+        elements = await self._values(t, row, parts)
+        found: list[FoundCheckpoint] = []
+        for one, inner, names in zip(stored, read, named, strict=True):
+            writes = await t.store.facts(row.id, APP, prefix=one.address.writes, incarnation=row.incarnation)
+            pending = sorted((checkpoints.read_write(fact.value) for fact in writes), key=lambda write: write.order)
+            channels = {name: values[key] for name, key in names.items() if key in values} | one.inline
+            found.append(FoundCheckpoint(thread, one, inner, channels, elements, pending))
+        return found
+
+    async def _values(self, t: Turnlog, row: Session, keys: Iterable[str]) -> dict[str, Any]:
+        """The values under these keys; those that do not exist are left out."""
+        found: dict[str, Any] = {}
+        missing: list[str] = []
+        for key in keys:
+            value = self._known.get(row, key)
+            if value is None:
+                missing.append(key)
+            else:
+                found[key] = value
+        if missing:
+            facts = await t.store.facts(row.id, APP, keys=missing, incarnation=row.incarnation)
+            read = {fact.key: fact.value for fact in facts}
+            self._known.put(row, read)
+            found |= read
+        return found
+
+    async def names(self, t: Turnlog) -> "list[str]":
+        """All threads, in the order of their ids."""
+        prefix = f"agent:{AGENT}:{CHANNEL}:direct:"
+        found: set[str] = set()
+        query = Query(key_prefix=prefix, channel=CHANNEL, status="active", limit=PAGE_MAX)
+        while True:
+            page = await t.store.find(query)
+            found.update(session_keys.parse(row.key).peer for row in page.items)
+            if page.next is None:
+                return sorted(found)
+            query = Query(key_prefix=prefix, channel=CHANNEL, status="active", limit=PAGE_MAX, cursor=page.next)
+
+    async def delete(self, t: Turnlog, thread: str) -> None:
+        await self.log_of(thread).delete(t)

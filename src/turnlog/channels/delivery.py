@@ -1,0 +1,66 @@
+"""One message that one account received: the session key it belongs to, the chat it came from, and its ids."""
+
+from msgspec.structs import replace
+
+from ..core import keys
+from ..core.keys import SessionKey
+from ..texts import Language
+from ..turns.deliveries import delivery_key, scope_of
+from . import Arrival
+from .accounts import Account
+from .commands import language_of
+from .outbox import OutgoingReply, PendingReply
+
+
+class Delivery:
+    def __init__(self, account: Account, arrival: Arrival, place: SessionKey, channel_id: str) -> None:
+        self.account = account
+        self.arrival = arrival
+        self.place = place
+        self.channel_id = channel_id
+        self.scope = scope_of(account.kind, account.name)
+        self.dedupe_id = arrival.inbound.dedupe_id or f"{channel_id}/{arrival.inbound.message_id}"
+        """Where the platform gives no delivery id, chat and message id identify the delivery."""
+        self.key = delivery_key(self.scope, self.dedupe_id)
+        self.notice_id = f"notice|{self.key}"
+        """The id of a reply that no turn made: the answer to a command, or that the queue is full."""
+        self.language: Language = language_of(arrival.inbound.text, arrival.language)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the bot should answer. True where the platform does not say whether the bot was mentioned."""
+        if self.place.kind != "group" or self.account.settings.answer == "always":
+            return True
+        return self.arrival.mentioned is not False
+
+    @property
+    def pending(self) -> PendingReply:
+        return PendingReply(
+            kind=self.account.kind,
+            account=self.account.name,
+            agent=self.account.settings.agent,
+            channel_id=self.channel_id,
+            address=self.arrival.address,
+            dedupe_id=self.dedupe_id,
+            language=self.language,
+        )
+
+    def reply(self, text: str) -> OutgoingReply:
+        return outgoing_of(self.pending, text)
+
+
+def outgoing_of(pending: PendingReply, text: str) -> OutgoingReply:
+    return OutgoingReply(
+        kind=pending.kind,
+        account=pending.account,
+        agent=pending.agent,
+        channel_id=pending.channel_id,
+        address=pending.address,
+        text=text,
+    )
+
+
+def chat_of(account: Account, arrival: Arrival) -> SessionKey:
+    """The chat itself, whichever session its messages go to. The convlog has one record per chat."""
+    own = keys.resolve(arrival.inbound, agent=account.settings.agent)
+    return replace(own, peer=arrival.inbound.chat_id or own.peer)

@@ -1,0 +1,261 @@
+"""Discord: messages from its gateway (through discord.py, extra `discord`), interactions by signed requests, replies by
+plain HTTP.
+
+Discord's thread is a channel with a parent; here it is a thread of that parent. Replies mention nobody: a model must
+not be able to notify everybody.
+"""
+
+import asyncio
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ... import background
+from ...core.keys import Inbound
+from ...core.splitting import Unit
+from ...errors import MissingExtra, UsageError
+from .. import (
+    AccountSettings,
+    Address,
+    Arrival,
+    Hook,
+    Outgoing,
+    Reception,
+    Rejected,
+    Take,
+    Unsent,
+    as_json,
+    check_age,
+    parsed,
+    table,
+    tables,
+    text,
+    without_mention,
+    wrong_signature,
+)
+from ..http import Caller
+
+if TYPE_CHECKING:
+    import discord
+
+API = "https://discord.com/api/v10"
+PING, COMMAND = 1, 2
+PONG, DEFERRED = 1, 5
+DIRECT = 1
+THREADS = (10, 11, 12)
+"""Types of channels."""
+TALK = "ask"
+"""The interaction whose option goes to the model; others are the chat commands of their names."""
+LOOP = "channel discord"
+_MENTION = re.compile(r"<@!?\d+>[:,]?")
+
+
+class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
+    token: str = ""
+    public_key: str = ""
+    application_id: str = ""
+    api_url: str = API
+
+    def needed(self) -> tuple[str, ...]:
+        return ("token", "public_key", "application_id")
+
+
+class Discord:
+    kind = "discord"
+    limit = 2_000
+    unit: Unit = "chars"
+
+    def __init__(self, settings: DiscordSettings, account: str | None = None, transport: Any = None) -> None:
+        self._settings = settings
+        self._account = account
+        self._key = _public_key(settings.public_key)
+        self._caller = Caller(settings.api_url, headers={"Authorization": f"Bot {settings.token}"}, transport=transport)
+
+    def receive(self, hook: Hook) -> Reception:
+        stamp = hook.headers.get("x-signature-timestamp", "")
+        self._verify(hook.headers.get("x-signature-ed25519", ""), stamp.encode("utf-8", "replace") + hook.body)
+        check_age(hook, stamp)
+        body = parsed(hook.body)
+        match body.get("type"):
+            case 1:
+                return Reception(answer=as_json({"type": PONG}))
+            case 2 if arrival := self._interaction(body):
+                return Reception(arrivals=(arrival,), answer=as_json({"type": DEFERRED}))
+            case _:
+                raise UsageError("this interaction is unknown", hint="Register only commands with a text.")
+
+    def _verify(self, signature: str, signed: bytes) -> None:
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            self._key.verify(bytes.fromhex(signature), signed)
+        except (InvalidSignature, ValueError) as error:
+            raise wrong_signature() from error
+
+    def _interaction(self, body: dict[str, Any]) -> Arrival | None:
+        asked, channel = table(body.get("data")), table(body.get("channel"))
+        user = table(table(body.get("member")).get("user") or body.get("user"))
+        values = [text(option.get("value")) for option in tables(asked.get("options"))]
+        name, given = text(asked.get("name")), " ".join(filter(None, values))
+        words = given if name == TALK else f"/{name} {given}".strip()
+        place = text(body.get("channel_id")) or text(channel.get("id"))
+        if not (words and place and text(user.get("id"))):
+            return None
+        is_thread = channel.get("type") in THREADS
+        return self._arrival(
+            place=place,
+            parent=text(channel.get("parent_id")) if is_thread else "",
+            direct=not body.get("guild_id") and channel.get("type") == DIRECT,
+            sender=text(user.get("id")),
+            name=text(user.get("global_name")) or text(user.get("username")),
+            message=text(body.get("id")),
+            words=words,
+            reply_token=text(body.get("token")),
+            language=text(body.get("locale")),
+        )
+
+    def _arrival(
+        self,
+        *,
+        place: str,
+        parent: str,
+        direct: bool,
+        sender: str,
+        name: str,
+        message: str,
+        words: str,
+        reply_token: str = "",
+        language: str = "",
+        mentioned: bool = True,
+    ) -> Arrival:
+        return Arrival(
+            inbound=Inbound(
+                channel=self.kind,
+                account=self._account,
+                chat_type="direct" if direct else "group",
+                chat_id=parent or place,
+                thread_id=place if parent else None,
+                sender_id=sender,
+                message_id=message,
+                dedupe_id=message,
+                text=words,
+            ),
+            address=Address(chat=place, reply_token=reply_token),
+            sender_name=name,
+            language=language,
+            mentioned=mentioned,
+        )
+
+    def of_message(self, message: "discord.Message", me: int = 0) -> Arrival | None:
+        """None: not a message of a person. discord.py reports edits by another event, which is ignored."""
+        words = without_mention(message.content, _MENTION)
+        if message.author.bot or message.webhook_id or not words:
+            return None
+        parent = getattr(message.channel, "parent_id", None)
+        kind = getattr(getattr(message.channel, "type", None), "value", None)
+        return self._arrival(
+            place=str(message.channel.id),
+            parent=str(parent) if parent and kind in THREADS else "",
+            direct=kind == DIRECT,  # not "has no guild": the library says None for a guild that it does not know, too
+            sender=str(message.author.id),
+            name=message.author.display_name,
+            message=str(message.id),
+            words=words,
+            mentioned=_is_mentioned(message, str(me or self._settings.application_id)),
+        )
+
+    async def complete(self, arrival: Arrival) -> Arrival:
+        return arrival
+
+    async def listen(self, take: Take) -> None:
+        discord = await asyncio.to_thread(_library)
+        if self._settings.api_url != API:
+            await self._change_address(discord)
+        intents = discord.Intents(guilds=True, messages=True, message_content=True)
+        client = discord.Client(intents=intents)
+
+        @client.event
+        async def on_message(message: Any) -> None:  # pyright: ignore[reportUnusedFunction] - discord.py calls it
+            with background.going_on(LOOP):
+                if arrival := self.of_message(message, client.user.id if client.user else 0):
+                    await _take_surely(take, arrival)
+
+        try:
+            await client.start(self._settings.token)
+        except (discord.LoginFailure, discord.PrivilegedIntentsRequired) as error:
+            raise UsageError(
+                f"Discord refused the bot: {error}", hint="Check the token and the intents of the bot."
+            ) from error
+        except Exception as error:  # the library's own, and those of the libraries below it
+            raise Unsent(f"the connection to Discord failed: {type(error).__name__}: {error}"[:300]) from error
+        finally:
+            await client.close()
+
+    async def _change_address(self, discord: Any) -> None:
+        """The library has one set of addresses for the whole process."""
+        discord.http.Route.BASE = self._settings.api_url
+        found = await self._caller.call("/gateway/bot", method="GET")
+        socket = discord.gateway.DiscordWebSocket
+        socket.DEFAULT_GATEWAY = type(socket.DEFAULT_GATEWAY)(text(found.get("url")))
+
+    async def send(self, outgoing: Outgoing) -> str:
+        """With the token of the interaction while Discord takes it; else as a message in the channel."""
+        content: dict[str, Any] = {"content": outgoing.text, "allowed_mentions": {"parse": []}}
+        if outgoing.address.reply_token:
+            path = f"/webhooks/{self._settings.application_id}/{outgoing.address.reply_token}"
+            try:
+                if outgoing.part == 0:
+                    answer = await self._caller.call(f"{path}/messages/@original", content, method="PATCH")
+                else:
+                    answer = await self._caller.call(f"{path}?wait=true", content)
+                return text(answer.get("id"))
+            except Rejected:
+                pass  # the token expires after fifteen minutes
+        content |= {"nonce": outgoing.token, "enforce_nonce": True}
+        answer = await self._caller.call(f"/channels/{outgoing.address.chat}/messages", content)
+        return text(answer.get("id"))
+
+    async def show_typing(self, address: Address) -> None:
+        if not address.reply_token:
+            await self._caller.call(f"/channels/{address.chat}/typing")
+
+    async def close(self) -> None:
+        await self._caller.close()
+
+
+def _is_mentioned(message: "discord.Message", me: str) -> bool:
+    """By its name, by the role that Discord made for it, by a reply to it, or by a command."""
+    replied = getattr(message.reference, "resolved", None) or getattr(message.reference, "cached_message", None)
+    roles = [getattr(role.tags, "bot_id", None) for role in message.role_mentions if role.tags]
+    people = [person.id for person in message.mentions]
+    author = getattr(getattr(replied, "author", None), "id", None)
+    named = {str(one) for one in (*message.raw_mentions, *people, *roles, author)}
+    return me in named or message.content.lstrip().startswith("/")
+
+
+async def _take_surely(take: Take, arrival: Arrival) -> None:
+    """The gateway delivers nothing twice, so this tries until the store takes the message."""
+    await background.run_until_done(LOOP, lambda: take(arrival))
+
+
+def _public_key(given: str) -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ModuleNotFoundError as error:
+        raise MissingExtra("Discord needs the package cryptography", extra="discord") from error
+    try:
+        return Ed25519PublicKey.from_public_bytes(bytes.fromhex(given))
+    except ValueError as error:
+        raise UsageError(
+            "[channels.discord] public_key is not a key", hint="Copy it from the application's page: 64 hex digits."
+        ) from error
+
+
+def _library() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # for voice, which we do not use, it imports what Python deprecates
+            import discord
+    except ModuleNotFoundError as error:
+        raise MissingExtra("Discord needs the package discord.py", extra="discord") from error
+    return discord

@@ -1,0 +1,204 @@
+"""Slack, by its Events API and Web API over plain HTTP.
+
+Slack reports a post in a channel twice, as `message` and as `app_mention`, with two event ids; channel, timestamp and
+text are the same, so they make the delivery id. A retry is read like a first attempt: that one may not be stored.
+"""
+
+import hashlib
+import hmac
+import html
+import re
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+from msgspec.structs import replace
+
+from ...core.keys import Inbound
+from ...core.splitting import Unit
+from .. import (
+    AccountSettings,
+    Address,
+    Arrival,
+    Hook,
+    Outgoing,
+    Reception,
+    Rejected,
+    Take,
+    Unsent,
+    as_json,
+    check_age,
+    parsed,
+    same,
+    table,
+    tables,
+    text,
+    without_mention,
+    wrong_signature,
+)
+from ..http import Caller, seconds
+
+API = "https://slack.com/api"
+NAMES_MAX = 10_000
+"""People whose names are cached."""
+LATER = ("ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout")
+SETTINGS_WRONG = ("invalid_auth", "not_authed", "token_expired", "token_revoked", "account_inactive", "missing_scope")
+"""Errors that the administrator can mend: a reply waits for that."""
+
+_MENTION = re.compile(r"<@[UW][A-Z0-9]+(?:\|[^>]*)?>[:,]?")
+_NAMED = re.compile(r"<@([UW][A-Z0-9]+)")
+_LINK = re.compile(r"<(?:([^<>|]+)\|)?([^<>|]+)>")
+
+
+class SlackSettings(AccountSettings, frozen=True, kw_only=True):
+    token: str = ""
+    signing_secret: str = ""
+    api_url: str = API
+
+    def needed(self) -> tuple[str, ...]:
+        return ("token", "signing_secret")
+
+
+class Slack:
+    kind = "slack"
+    limit = 3_500
+    """Slack cuts at 40,000 characters and shows 4,000 well; escaping makes up to five of one."""
+    unit: Unit = "chars"
+
+    def __init__(self, settings: SlackSettings, account: str | None = None, transport: Any = None) -> None:
+        self._settings = settings
+        self._account = account
+        self._caller = Caller(
+            settings.api_url, headers={"Authorization": f"Bearer {settings.token}"}, transport=transport
+        )
+        self._names: dict[str, str] = {}
+
+    def receive(self, hook: Hook) -> Reception:
+        self._verify(hook)
+        if hook.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+            return self._slash_command(hook.body)
+        body = parsed(hook.body)
+        if body.get("type") == "url_verification":
+            return Reception(answer=as_json({"challenge": text(body.get("challenge"))}))
+        arrival = self._parse(body) if body.get("type") == "event_callback" else None
+        return Reception(arrivals=(arrival,) if arrival else ())
+
+    def _verify(self, hook: Hook) -> None:
+        stamp = hook.headers.get("x-slack-request-timestamp", "")
+        signed = b":".join((b"v0", stamp.encode("utf-8", "replace"), hook.body))
+        digest = hmac.new(self._settings.signing_secret.encode(), signed, hashlib.sha256).hexdigest()
+        if not same(hook.headers.get("x-slack-signature", ""), f"v0={digest}"):
+            raise wrong_signature()
+        check_age(hook, stamp)
+
+    def _parse(self, body: dict[str, Any]) -> Arrival | None:
+        event = table(body.get("event"))
+        if event.get("type") not in ("message", "app_mention") or event.get("hidden"):
+            return None
+        if event.get("bot_id") or event.get("subtype") not in (None, "file_share", "thread_broadcast"):
+            return None  # other bots, ourselves, edits, joins and the like
+        words = _plain(text(event.get("text")))
+        chat, user, ts = (text(event.get(name)) for name in ("channel", "user", "ts"))
+        if not (words and chat and user and ts):
+            return None
+        thread = text(event.get("thread_ts"))
+        digest = hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:8]
+        return Arrival(
+            inbound=Inbound(
+                channel=self.kind,
+                account=self._account,
+                chat_type=_chat_type(text(event.get("channel_type")), chat),
+                chat_id=chat,
+                thread_id=thread or None,
+                sender_id=user,
+                message_id=ts,
+                dedupe_id=f"{chat}:{ts}:{digest}",
+                text=words,
+            ),
+            address=Address(chat=chat, thread=thread),
+            mentioned=event.get("type") == "app_mention" or _is_mentioned(body, event),
+        )
+
+    def _slash_command(self, body: bytes) -> Reception:
+        """Slack sends text that begins with / as a form; the reply is a message like any other."""
+        fields = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+        chat, user, command = (fields.get(name, "") for name in ("channel_id", "user_id", "command"))
+        if not (chat and user and command):
+            return Reception()
+        inbound = Inbound(
+            channel=self.kind,
+            account=self._account,
+            chat_type=_chat_type("", chat),
+            chat_id=chat,
+            sender_id=user,
+            dedupe_id=fields.get("trigger_id") or hashlib.sha256(body).hexdigest(),
+            text=f"{command} {fields.get('text', '')}".strip(),
+        )
+        name = fields.get("user_name", "")
+        arrival = Arrival(inbound=inbound, address=Address(chat=chat), sender_name=name, mentioned=True)
+        return Reception(arrivals=(arrival,))
+
+    async def complete(self, arrival: Arrival) -> Arrival:
+        user = arrival.inbound.sender_id or ""
+        if user not in self._names:
+            answer = await self._call(f"/users.info?user={quote(user, safe='')}", None, method="GET")
+            person = table(answer.get("user"))
+            profile = table(person.get("profile"))
+            name = text(profile.get("display_name")) or text(profile.get("real_name")) or text(person.get("name"))
+            if len(self._names) >= NAMES_MAX:
+                self._names.clear()
+            self._names[user] = name
+        return replace(arrival, sender_name=self._names[user])
+
+    async def listen(self, take: Take) -> None:
+        return
+
+    async def send(self, outgoing: Outgoing) -> str:
+        to = outgoing.address
+        payload = {"channel": to.chat, "text": html.escape(outgoing.text, quote=False)}
+        if to.thread:
+            payload["thread_ts"] = to.thread
+        return text((await self._call("/chat.postMessage", payload)).get("ts"))
+
+    async def show_typing(self, address: Address) -> None:
+        """Only threads of an assistant have a status; elsewhere Slack refuses, which does no harm."""
+        if address.thread:
+            payload = {"channel_id": address.chat, "thread_ts": address.thread, "status": "is thinking…"}
+            await self._call("/assistant.threads.setStatus", payload)
+
+    async def _call(self, path: str, payload: Any, *, method: str = "POST") -> dict[str, Any]:
+        answer = await self._caller.call(path, payload, method=method, gone=())
+        if answer.get("ok") is True:
+            return answer
+        error = text(answer.get("error")) or "no answer"
+        if error in LATER or error in SETTINGS_WRONG or not answer:
+            raise Unsent(f"Slack refused: {error}", retry_after_s=seconds(answer.get("retry_after")))
+        raise Rejected(f"Slack refused: {error}")
+
+    async def close(self) -> None:
+        await self._caller.close()
+
+
+def _chat_type(word: str, chat: str) -> str:
+    """Slack's word for it; if an event has none, the first letter of the channel decides."""
+    direct = word == "im" if word else chat.startswith("D")
+    return "direct" if direct else "group"
+
+
+def _is_mentioned(body: dict[str, Any], event: dict[str, Any]) -> bool:
+    """For `message`, which may come before the `app_mention` of the same post. Each event names the bot.
+
+    If one does not, any mention and any thread may mean the bot.
+    """
+    bots = [text(one.get("user_id")) for one in tables(body.get("authorizations"))]
+    named = [found[1] for found in _NAMED.finditer(text(event.get("text")))]
+    parent = text(event.get("parent_user_id"))
+    if not any(bots):
+        return bool(named or event.get("thread_ts"))
+    return parent in bots or not set(bots).isdisjoint(named)
+
+
+def _plain(words: str) -> str:
+    """The text as a person reads it: without the mention at the beginning, links by their names, no escapes."""
+    words = without_mention(words, _MENTION)
+    words = _LINK.sub(lambda found: f"{found[2]} ({found[1]})" if found[1] else found[2], words)
+    return html.unescape(words)

@@ -1,0 +1,116 @@
+"""Questions of a turn to the person at the terminal: shows them with their diff, and reads the answer.
+
+While a call waits, a line that is `y`, `a`, `n`, `n REASON` or `e {ARGUMENTS}` is the answer; any other line is a
+message, which denies the call. `/yes` and `/no` answer in every chat, also after a restart.
+"""
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from ...core import approvals
+from ...core.events import ApprovalAnswered, ApprovalRequest, Call, Event, of_request
+from ...errors import UsageError
+from ..escaping import inline
+from .notes import Note, Tone, TurnNotes, describe_call
+
+if TYPE_CHECKING:
+    from ...texts import Texts
+    from .console import Console
+    from .loop import Chat
+
+PREVIEW_LINES = 60
+"""Lines of a diff that are shown; the page shows the whole."""
+
+
+def question(request: ApprovalRequest, words: "Texts") -> list[Note]:
+    lines = request.preview.splitlines()
+    call = Call(id=request.call_id, name=request.tool, input=request.input)
+    notes = [Note(f"? {describe_call(call)} · {request.why}", "strong")]
+    notes += [Note(f"  {line}", _tone(line)) for line in lines[:PREVIEW_LINES]]
+    if len(lines) > PREVIEW_LINES:
+        notes.append(Note(f"  … {words('more_lines', n=len(lines) - PREVIEW_LINES)}"))
+    if request.always:
+        notes.append(Note(f"  {words('approval_always', pattern=inline(request.always, 200))}"))
+    return [*notes, Note(f"  {words('approval_keys')}", "strong")]
+
+
+def _tone(line: str) -> Tone:
+    return "good" if line.startswith("+") else "bad" if line.startswith("-") else "quiet"
+
+
+def notes_of(event: Event, notes: TurnNotes, words: "Texts") -> list[Note]:
+    """An event of a turn as lines, questions included."""
+    match event:
+        case ApprovalRequest():
+            return question(event, words)
+        case ApprovalAnswered():
+            return [answered(event, words)]
+        case _:
+            return notes.of(event)
+
+
+def answered(event: ApprovalAnswered, words: "Texts") -> Note:
+    name = "approval_yes" if event.word == "approved" else "approval_no"
+    return Note(f"· {words(name, by=inline(event.by, 40))}", "good" if event.word == "approved" else "bad")
+
+
+class Questions:
+    """The calls that wait in the turn that the chat shows."""
+
+    def __init__(self, chat: "Chat") -> None:
+        self._chat = chat
+        self._open: dict[str, ApprovalRequest] = {}
+
+    def take(self, event: object) -> None:
+        match event:
+            case ApprovalRequest():
+                self._open[event.call_id] = event
+            case ApprovalAnswered():
+                self._open.pop(event.call_id, None)
+            case _:
+                pass
+
+    def clear(self) -> None:
+        self._open.clear()
+
+    async def answer(self, line: str, console: "Console") -> bool:
+        """Whether the line was an answer to the oldest question."""
+        word, _, rest = line.strip().partition(" ")
+        if not self._open or word.lower() not in _WORDS or (rest and word.lower() in ("y", "yes", "a", "/yes")):
+            return False
+        call_id = next(iter(self._open))
+        await give(self._chat, call_id, _WORDS[word.lower()], rest.strip(), console)
+        self._open.pop(call_id, None)
+        return True
+
+
+_WORDS = {"y": "yes", "yes": "yes", "/yes": "yes", "a": "always", "n": "no", "no": "no", "/no": "no", "e": "edit"}
+
+
+async def give(chat: "Chat", call_id: str, word: str, rest: str, console: "Console") -> None:
+    match word:
+        case "no":
+            await chat.t.deny(chat.row, call_id, rest)
+        case "edit":
+            try:
+                await chat.t.approve(chat.row, call_id, input=_arguments(rest))
+            except UsageError as error:
+                console.show(f"{error}. {error.hint}", "bad")
+        case _:
+            await chat.t.approve(chat.row, call_id, always=word == "always")
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UsageError("these are no arguments", hint='Write e {"path": "…", "content": "…"} on one line.') from error
+    if not isinstance(found, dict):
+        raise UsageError("these are no arguments", hint="Write a JSON object.")
+    return cast("dict[str, Any]", found)
+
+
+async def open_requests(chat: "Chat") -> list[ApprovalRequest]:
+    """The questions that wait in the session, also those of an earlier process."""
+    entries = await chat.t.sessions.read(chat.row.id)
+    return [of_request(one) for one in approvals.unanswered(approvals.asked(entries))]

@@ -1,0 +1,82 @@
+"""Events of a turn as lines: one quiet line for each tool result, compaction, step of the guard, and repair."""
+
+import json
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from ...core.events import Call, CompactionEnd, ErrorEvent, Event, GuardStage, Stopped, ToolCall, ToolDone
+from ...texts import Texts
+from ..escaping import inline
+
+Tone: TypeAlias = Literal["plain", "quiet", "good", "bad", "strong"]
+SHOWN_CHARS = 60
+"""Of the arguments or the error of a tool: enough to recognise the call."""
+
+
+class Note(Struct, frozen=True):
+    text: str
+    tone: Tone = "quiet"
+
+
+class TurnNotes:
+    """Remembers the running calls, because a result names only the id of its call."""
+
+    def __init__(self, words: Texts) -> None:
+        self._words = words
+        self._calls: dict[str, Call] = {}
+
+    @property
+    def under_way(self) -> list[str]:
+        return [describe_call(call) for call in self._calls.values()]
+
+    def of(self, event: Event) -> list[Note]:
+        match event:
+            case ToolCall():
+                self._calls[event.tool_call.id] = event.tool_call
+                return []
+            case ToolDone():
+                return [self._outcome(event)]
+            case CompactionEnd(error=None):
+                text = self._words("compaction", before=event.tokens_before, after=event.tokens_after)
+                return [Note(f"· {text}")]
+            case CompactionEnd():
+                return [Note(f"· {self._words('compaction_failed', error=inline(event.error or ''))}")]
+            case GuardStage():
+                return [Note(f"· {self._stage(event.stage)}")]
+            case ErrorEvent():
+                return notes_of_error(event.error, event.hint, self._words)
+            case Stopped():
+                return [Note(f"· {self._words('stopped')}")]
+            case _:
+                return []
+
+    def _outcome(self, event: ToolDone) -> Note:
+        call = self._calls.pop(event.tool_call_id, None)
+        what = describe_call(call) if call else "tool"
+        if event.is_error:
+            return Note(f"✗ {what} → {inline(event.text, SHOWN_CHARS)}", "bad")
+        count = len(event.text.splitlines())
+        text = self._words("outcome_lines", n=count) if count > 1 else inline(event.text, SHOWN_CHARS)
+        return Note(f"● {what} → {text or self._words('outcome_empty')}", "good")
+
+    def _stage(self, stage: str) -> str:
+        name, _, rest = stage.partition(":")
+        known = f"guard_{name}"
+        if name not in ("shortened", "compacted", "rescued", "plain", "retry", "damaged", "repaired"):
+            return inline(stage)
+        return self._words(known) + (f":{inline(rest)}" if rest else "")
+
+
+def notes_of_error(error: str, hint: str, words: Texts) -> list[Note]:
+    notes = [Note(words("error", error=inline(error)), "bad")]
+    return [*notes, Note(f"  {inline(hint)}")] if hint else notes
+
+
+def describe_call(call: Call) -> str:
+    arguments = ", ".join(f"{name}: {_value(value)}" for name, value in call.input.items())
+    return inline(f"{call.name}({arguments})", SHOWN_CHARS)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

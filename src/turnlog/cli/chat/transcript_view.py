@@ -1,0 +1,83 @@
+"""Entries as lines, for /history, /expand and `sessions show`."""
+
+from ...core.entries import (
+    Assistant,
+    Compaction,
+    Entry,
+    Failed,
+    Received,
+    Rewind,
+    Shortened,
+    ToolResult,
+    Transcript,
+    Undo,
+    User,
+    text_of,
+    tool_uses,
+    user_content,
+)
+from ...core.history import survey
+from ...core.session import Interval, live_path, marks_of
+from ...texts import Texts
+from ..escaping import escape, inline
+from .notes import SHOWN_CHARS
+
+LINE_MAX_CHARS = 2_000
+"""Of one message; `sessions show --json` prints it whole."""
+RESULT_SHOWN_CHARS = 200
+
+
+def lines_of(entries: Transcript, words: Texts, *, last: int | None = None) -> list[str]:
+    """One or more lines for each message and marker; only the newest `last` of them, if given."""
+    received = {entry.seq: entry for entry in entries if isinstance(entry, Received)}
+    left_out = survey(entries).left_out
+    lines = [
+        (entry.seq, f"{line}  --- {words('left_out')} ---" if entry.seq in left_out else line)
+        for entry in entries
+        if (line := _line(entry, received))
+    ]
+    return [f"{seq:>5}  {line}" for seq, line in (lines if last is None else lines[-last:])]
+
+
+def _line(entry: Entry, received: dict[int, Received]) -> str:
+    match entry:
+        case User():
+            return f"[user] {_cut(text_of(user_content(entry, received)))}"
+        case Assistant():
+            return "\n".join(_answer(entry))
+        case ToolResult():
+            word = "tool error" if entry.is_error else "tool result"
+            return f"[{word}] {inline(text_of(entry.content), RESULT_SHOWN_CHARS)}"
+        case Compaction():
+            sizes = f"~{entry.tokens_before:,} → ~{entry.tokens_after:,} tokens"
+            return f"--- compacted {entry.covers[0]}–{entry.covers[1]} ({entry.trigger}): {sizes} ---"
+        case Failed():
+            return f"--- failed ({inline(entry.code)}): {inline(entry.reason, RESULT_SHOWN_CHARS)} ---"
+        case Rewind():
+            return f"--- rewound to {entry.to} ---"
+        case Shortened(plain=True):
+            return f"--- shown as plain text up to {max(entry.targets, default=0)} ---"
+        case Undo():
+            return f"--- undone: {entry.target} ---"
+        case _:
+            return ""
+
+
+def _answer(entry: Assistant) -> list[str]:
+    calls = [
+        f"       [call] {inline(str(call.get('name')))} {inline(str(call.get('input')), SHOWN_CHARS)}"
+        for call in tool_uses(entry)
+    ]
+    words = _cut(text_of(entry.content))
+    return [f"[assistant] {words}", *calls] if words or not calls else [calls[0].strip(), *calls[1:]]
+
+
+def _cut(text: str) -> str:
+    shown = text if len(text) <= LINE_MAX_CHARS else f"{text[:LINE_MAX_CHARS]} … ({len(text):,} characters)"
+    return escape(shown).replace("\n", "\n       ")
+
+
+def path_of(entries: Transcript) -> list[Interval]:
+    """The parts of the log that were not rewound."""
+    marks = marks_of(entries)
+    return live_path(marks, entries[-1].seq) if entries else []

@@ -1,0 +1,146 @@
+"""`turnlog prompt, explain, compact, undo-compact, expand, fidelity`: what the model sees, and why."""
+
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import to_builtins
+
+from ...core.prompt import as_dict
+from ...errors import UsageError
+from ...texts import words_here
+from ..chat.transcript_view import lines_of
+from ..options import Flags, common, with_turnlog
+from ..output import table, to_json, write, write_json
+from ..session_names import change_session, resolve, session_argument
+
+if TYPE_CHECKING:
+    from ...core.fidelity import Fidelity
+    from ...library import Turnlog
+
+
+@click.command()
+@session_argument
+@click.option("--at", type=int, metavar="SEQ", help="As it was when the log ended there.")
+@common
+@with_turnlog(workspace=".")
+async def prompt(t: "Turnlog", flags: Flags, session: str, at: int | None) -> None:
+    """Print exactly what would be sent to the model, or was sent earlier.
+
+    \b
+    turnlog prompt my-project
+    turnlog prompt my-project --at 12 --json | jq .messages
+    """
+    found = as_dict(await t.prompt(await resolve(t, flags, session), at=at))
+    if flags.json:
+        write_json(found)
+        return
+    write(f"system: {found['system'] or '(none)'}")
+    write(f"tools: {', '.join(tool['name'] for tool in found['tools']) or '(none)'}")
+    for message in found["messages"]:
+        content = message["content"]
+        write(f"{message['role']}: {content if isinstance(content, str) else to_json(content)}")
+
+
+@click.command()
+@session_argument
+@click.argument("seq", type=int, required=False)
+@common
+@with_turnlog()
+async def explain(t: "Turnlog", flags: Flags, session: str, seq: int | None) -> None:
+    """Say how the model sees each entry: in the tail, pinned, compacted, left out, rewound, or not a message.
+
+    \b
+    turnlog explain my-project
+    turnlog explain my-project 7
+    """
+    row = await resolve(t, flags, session)
+    found = [entry for entry in await t.sessions.explain(row.id) if seq in (None, entry.seq)]
+    if seq is not None and not found:
+        raise UsageError(f"session {row.id} has no entry {seq}", hint=f"It has entries 1 to {row.last_seq}.")
+    if flags.json:
+        write_json(to_builtins(found))
+        return
+    rows = [(str(e.seq), e.type, e.state, f"by {e.by}" if e.by is not None else "") for e in found]
+    for line in table(rows):
+        write(line)
+
+
+@click.command()
+@session_argument
+@click.option("--focus", default="", metavar="TEXT", help="What the summary should dwell on.")
+@click.option("--dry-run", is_flag=True, help="Show what it would do, and change nothing.")
+@common
+@with_turnlog(workspace=".")
+async def compact(t: "Turnlog", flags: Flags, session: str, focus: str, dry_run: bool) -> None:
+    """Replace old messages with a summary, now.
+
+    \b
+    turnlog compact my-project --dry-run
+    turnlog compact my-project --focus "the open invoices"
+    """
+    report = await t.compact(await resolve(t, flags, session), focus=focus, dry_run=dry_run)
+    if flags.json:
+        write_json(to_builtins(report))
+        return
+    verb = "Compacted" if report.applied else "Would compact"
+    first, last = report.covers
+    write(f"{verb} entries {first}–{last}: ~{report.tokens_before:,} → ~{report.tokens_after:,} tokens")
+    write(report.summary)
+
+
+@click.command("undo-compact")
+@session_argument
+@common
+def undo_compact(session: str) -> None:
+    """Undo the newest compaction; run it again for the one before. Later turns stay."""
+    change_session(
+        session,
+        lambda sessions, id_: sessions.undo(id_),
+        lambda row: f"Undone; {row.compactions} compactions are active in {row.id}.",
+    )
+
+
+@click.command()
+@session_argument
+@click.argument("seq", type=int, required=False)
+@common
+@with_turnlog()
+async def expand(t: "Turnlog", flags: Flags, session: str, seq: int | None) -> None:
+    """Show the messages that a compaction replaces: the newest one, or the one at SEQ."""
+    entries = await t.sessions.expand((await resolve(t, flags, session)).id, seq)
+    if flags.json:
+        write_json(to_builtins(entries))
+        return
+    for line in lines_of(entries, words_here()):
+        write(line)
+
+
+@click.command()
+@session_argument
+@common
+@with_turnlog()
+async def fidelity(t: "Turnlog", flags: Flags, session: str) -> None:
+    """Say what became of the identifiers that each compaction covers, and what its summary costs.
+
+    \b
+    An identifier is a path, URL, id, date, version, amount, name or quoted string. It is kept if the prompt after the
+    compaction has it, and searchable if search_history finds it.
+    """
+    found = await t.sessions.fidelity((await resolve(t, flags, session)).id)
+    if flags.json:
+        write_json(to_builtins(found))
+        return
+    if not found:
+        write("No compaction yet.")
+        return
+    head = ("compaction", "covers", "identifiers", "kept", "searchable", "lost", "summary", "price")
+    for line in table([head, *map(_fidelity_row, found)]):
+        write(line)
+
+
+def _fidelity_row(one: "Fidelity") -> tuple[str, ...]:
+    first, last = one.covers
+    state = "" if one.active else " (undone)"
+    price = "unknown" if one.cost is None else f"~${one.cost:.4f}"
+    counts = (one.identifiers, one.kept, one.searchable, one.lost)
+    return f"{one.seq}{state}", f"{first}–{last}", *map("{:,}".format, counts), f"~{one.summary_tokens:,} tokens", price

@@ -1,0 +1,201 @@
+"""`turnlog serve` and `turnlog token`."""
+
+import asyncio
+import gc
+import re
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...errors import MissingExtra, UsageError
+from ..options import approve_option, common, flags_now, settings_of
+from ..output import columns_of_screen, table, write, write_json
+
+if TYPE_CHECKING:
+    from ...server.http.auth import Token, Tokens
+
+DAY_MS = 24 * 3600 * 1000
+_UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": DAY_MS, "w": 7 * DAY_MS}
+
+
+def _root_flag(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Like `common`, but here --agent has another meaning."""
+    if value:
+        ctx.find_root().ensure_object(dict)[param.name] = value
+
+
+def register(cli: click.Group, sessions: click.Group | None = None) -> None:
+    cli.add_command(serve)
+    cli.add_command(token)
+
+
+@click.command()
+@click.option("--host", metavar="HOST", help="The address to listen on [127.0.0.1].")
+@click.option("--port", metavar="PORT", type=int, help="The port to listen on [8600]; 0 takes a free one.")
+@approve_option
+@common
+def serve(host: str | None, port: int | None) -> None:
+    """Serve the page and the HTTP interface.
+
+    \b
+    turnlog serve                     on http://127.0.0.1:8600; the first start prints a sign-in link
+    turnlog serve --port 9000
+    turnlog serve --host 0.0.0.0      behind a proxy that speaks https; see docs/operating/server.md
+    """
+    try:
+        from ...server.logs import log_everything_as_json
+        from ...server.main import serve as serve_now
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"the server needs packages that are not installed ({error})", extra="server") from error
+    _collect_less_often()
+    log_everything_as_json()
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        runner.run(serve_now(home=flags_now().home, tell=_tell, server_host=host, server_port=port, **_given()))
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop, if it is installed: it also joins small writes to a socket."""
+    try:
+        from uvloop import new_event_loop
+    except ModuleNotFoundError:
+        return None
+    return new_event_loop
+
+
+def _collect_less_often() -> None:
+    """Fewer runs of the garbage collector: objects of requests have no cycles, and imported modules stay."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+@click.group()
+@common
+def token() -> None:
+    """Create, list and revoke tokens for the HTTP interface.
+
+    \b
+    turnlog token create ann --scope chat
+    turnlog token create grafana --scope read --agent main --expires 30d
+    """
+
+
+@token.command()
+@click.argument("name")
+@click.option("--scope", "scopes", multiple=True, required=True, metavar="S", help="chat, read or admin; repeatable.")
+@click.option("--agent", "agents", multiple=True, metavar="A", help="Only for this agent; repeatable.")
+@click.option("--expires", metavar="WHEN", help="30d, 12h, or a time such as 2030-01-31.")
+@click.option("--home", callback=_root_flag, expose_value=False, metavar="DIR")
+@click.option("--store", "store_url", callback=_root_flag, expose_value=False, metavar="URL")
+@click.option("--json", callback=_root_flag, expose_value=False, is_flag=True)
+def create(name: str, scopes: tuple[str, ...], agents: tuple[str, ...], expires: str | None) -> None:
+    """Create a token. It is shown only once.
+
+    \b
+    turnlog token create ann --scope chat --expires 30d
+    """
+    until = parse_expiry(expires, datetime.now(UTC)) if expires else None
+
+    async def work() -> tuple["Token", str]:
+        async with _tokens(create=True) as tokens:
+            return await tokens.create(name, scopes, agents=agents or None, expires_at=until)
+
+    made, text = asyncio.run(work())
+    if flags_now().json:
+        write_json({"id": made.id, "token": text, "scopes": list(made.scopes)})
+    else:
+        write(text)
+
+
+@token.command("list")
+@common
+def list_tokens() -> None:
+    """List tokens: their ids and what they may do.
+
+    \b
+    turnlog token list --json
+    """
+
+    async def work() -> list["Token"]:
+        async with _tokens() as tokens:
+            return await tokens.list()
+
+    rows = [_row(made) for made in asyncio.run(work())]
+    if flags_now().json:
+        write_json({"tokens": rows})
+        return
+    for line in table([_cells(row) for row in rows], columns_of_screen()) if rows else []:
+        write(line)
+
+
+@token.command()
+@click.argument("id_", metavar="ID")
+@common
+def revoke(id_: str) -> None:
+    """Revoke a token, at once.
+
+    \b
+    turnlog token revoke 3f9a12bc77de
+    """
+
+    async def work() -> "Token":
+        async with _tokens() as tokens:
+            return await tokens.revoke(id_)
+
+    made = asyncio.run(work())
+    if flags_now().json:
+        write_json({"id": made.id, "revoked": True})
+    else:
+        write(f"revoked {made.id} ({made.name})")
+
+
+@asynccontextmanager
+async def _tokens(*, create: bool = False) -> AsyncGenerator["Tokens"]:
+    from ...server.http.auth import TOKEN_SPACES, Tokens
+    from ...wiring import open_ledger
+
+    async with open_ledger(*TOKEN_SPACES, **settings_of(flags_now()), create=create) as ledger:
+        yield Tokens(ledger)
+
+
+def parse_expiry(text: str, now: datetime) -> int:
+    """Unix ms: a span from now, or a point in time."""
+    if span := re.fullmatch(r"(\d{1,6})([mhdw])", text):
+        return round(now.timestamp() * 1000) + int(span[1]) * _UNITS_MS[span[2]]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{text[:40]!r} is not a time", hint="Write 30d, 12h or 2030-01-31.") from error
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _given() -> dict[str, Any]:
+    flags = flags_now()
+    given = {"store_url": flags.store_url, "model_name": flags.model, "session_preset": flags.preset}
+    return {**given, "tools_approval": flags.approve}
+
+
+def _row(made: "Token") -> dict[str, Any]:
+    return {
+        "id": made.id,
+        "name": made.name,
+        "scopes": list(made.scopes),
+        "agents": None if made.agents is None else list(made.agents),
+        "createdAt": made.created_at,
+        "expiresAt": made.expires_at,
+        "revokedAt": made.revoked_at,
+    }
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    until = datetime.fromtimestamp(row["expiresAt"] / 1000, UTC).strftime("%Y-%m-%d") if row["expiresAt"] else "-"
+    state = "revoked" if row["revokedAt"] else f"until {until}"
+    return row["id"], row["name"], ",".join(row["scopes"]), ",".join(row["agents"] or ["*"]), state
+
+
+def _tell(text: str) -> None:
+    write(text)
+    sys.stdout.flush()

@@ -1,0 +1,145 @@
+"""The convlog of a JSONL store: `agents/{agent}/convlogs/{channel}.jsonl`, one record per line, readable with `cat`."""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+import msgspec
+
+from ..core.keys import AGENT_ID
+from ..core.session import milliseconds
+from ..errors import StoreUnavailable
+from ..stores.disk.files import disk_errors, make_dir, replace_file
+from . import Conversation, Filter, Record, erased_record, file_name, matches
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Record).decode
+
+
+class FileBackend:
+    """Remembers what each file held by its size, because files only grow, until one is replaced."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._known: dict[Path, tuple[int, int, list[Record]]] = {}
+        """(inode, bytes, records): erasing replaces a file."""
+
+    async def append(self, agent: str, record: Record) -> None:
+        await asyncio.to_thread(self._append, agent, record)
+
+    def _append(self, agent: str, record: Record) -> None:
+        folder = self._root / "agents" / agent / "convlogs"
+        path = folder / f"{file_name(record.channel_id)}.jsonl"
+        try:
+            make_dir(folder)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            with _locked(path, flags) as file:
+                size = os.fstat(file.fileno()).st_size
+                # A line that a crash cut short stays; the next record begins on its own line.
+                torn = size and os.pread(file.fileno(), 1, size - 1) != b"\n"
+                file.write((b"\n" if torn else b"") + _encode(record) + b"\n")
+        except OSError as error:
+            raise StoreUnavailable(f"the convlog cannot be written: {error.strerror}") from error
+
+    async def conversations(self, wanted: Filter) -> list[Conversation]:
+        return await asyncio.to_thread(lambda: list(self._conversations(wanted)))
+
+    def _conversations(self, wanted: Filter) -> Iterator[Conversation]:
+        for agent, path in self._files(wanted):
+            records = self._read(path)
+            if not records or not _is_wanted(wanted, records):
+                continue
+            yield Conversation(
+                channel_id=records[0].channel_id,
+                channel_type=records[0].channel_type,
+                agent_id=agent,
+                message_count=len(records),
+                first_at=milliseconds(records[0].ts),
+                last_at=milliseconds(records[-1].ts),
+            )
+
+    def _files(self, wanted: Filter) -> Iterator[tuple[str, Path]]:
+        for folder in sorted((self._root / "agents").glob("*/convlogs")):
+            agent = folder.parent.name
+            if AGENT_ID.match(agent) and (wanted.agents is None or agent in wanted.agents):
+                for path in sorted(folder.glob("*.jsonl")):
+                    yield agent, path
+
+    def _read(self, path: Path) -> list[Record]:
+        try:
+            about = path.stat()
+        except OSError:
+            return []
+        ino, at, records = self._known.get(path, (0, 0, []))
+        if about.st_size < at or about.st_ino != ino:
+            at, records = 0, []
+        if about.st_size > at:
+            data = path.read_bytes()[at:]
+            whole = data.rfind(b"\n") + 1
+            records = [*records, *_records(data[:whole])]
+            self._known[path] = (about.st_ino, at + whole, records)
+        return records
+
+    async def erase(self, agent: str, channel_id: str, texts: Sequence[str]) -> int:
+        path = self._root / "agents" / agent / "convlogs" / f"{file_name(channel_id)}.jsonl"
+        with disk_errors("the convlog cannot be erased"):
+            return await asyncio.to_thread(self._erase, path, texts) if path.exists() else 0
+
+    def _erase(self, path: Path, texts: Sequence[str]) -> int:
+        count = 0
+        with _locked(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW) as file:
+            lines = file.read().split(b"\n")
+            for n, line in enumerate(lines):
+                new = [erased_record(record, texts) for record in _records(line)]
+                if new and new[0] is not None:
+                    lines[n] = _encode(new[0])
+                    count += 1
+            if count:
+                replace_file(path, b"\n".join(lines), durable=True)
+        self._known.pop(path, None)
+        return count
+
+    async def records(self, agent: str, wanted: Filter, start: int, limit: int) -> tuple[list[Record], int]:
+        path = self._root / "agents" / agent / "convlogs" / f"{file_name(wanted.channel_id or '')}.jsonl"
+        found = [record for record in await asyncio.to_thread(self._read, path) if matches(wanted, record)]
+        return found[start : start + limit], len(found)
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+
+@contextmanager
+def _locked(path: Path, flags: int) -> Generator[FileIO]:
+    """The file, locked; not one that was replaced meanwhile."""
+    while True:
+        with os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:
+                yield file
+                return
+
+
+def _records(data: bytes) -> Iterator[Record]:
+    for line in data.split(b"\n"):
+        if line.strip():
+            try:
+                yield _decode(line)
+            except msgspec.MsgspecError:
+                continue  # a line that a crash cut short
+
+
+def _is_wanted(wanted: Filter, records: list[Record]) -> bool:
+    first = records[0]
+    if wanted.channel_type is not None and first.channel_type != wanted.channel_type:
+        return False
+    if wanted.channel_id is not None and first.channel_id != wanted.channel_id:
+        return False
+    if wanted.sender is None and wanted.q is None:
+        return True
+    by_sender = wanted.sender is None or any(record.sender == wanted.sender for record in records)
+    about = Filter(q=wanted.q)
+    return by_sender and any(matches(about, record) for record in records)

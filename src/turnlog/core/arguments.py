@@ -1,0 +1,168 @@
+"""Checks calls of the public API against their signatures: a wrong argument is a UsageError that names it.
+
+Python itself accepts any value and fails where that value first breaks something, perhaps after half of the work. The
+checks are made from the annotations, so a new method or parameter is covered without being listed anywhere.
+
+`checked` is for functions, `Checker` for modules that add their own checks (`sessions.checking`, `stores.boundary`).
+The metaclasses are for values that users construct: `Named` turns a constructor's TypeError into a UsageError, `Typed`
+also checks each field.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, get_type_hints
+
+from msgspec import StructMeta
+from msgspec.structs import fields as fields_of
+
+from ..errors import UsageError
+from . import kinds
+
+P = ParamSpec("P")
+R = TypeVar("R")
+SHOWN_CHARS = 60
+FieldCheck: TypeAlias = tuple[str, Any, kinds.Matcher, Any]
+"""(field, its default, what fits, its annotation)"""
+_EMPTY = inspect.Parameter.empty
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Checker:
+    """Checks the arguments of one function. It reads the annotations at the first call, because by then all names
+    exist.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, name: str = "", method: bool = False) -> None:
+        self._function = function
+        self._name = name or function.__qualname__
+        self._skipped = 1 if method else 0
+
+    @cached_property
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(inspect.signature(self._function).parameters.values())[self._skipped :]
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        hints = get_type_hints(self._function)
+        return {one.name: hints.get(one.name, Any) for one in self._parameters}
+
+    @cached_property
+    def _fits(self) -> dict[str, kinds.Matcher]:
+        named = [one for one in self._parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+        return {one.name: kinds.matcher(self._hints[one.name]) for one in named}
+
+    @cached_property
+    def positional(self) -> list[str]:
+        return [one.name for one in self._parameters if one.kind in _BY_POSITION]
+
+    @cached_property
+    def _required(self) -> frozenset[str]:
+        return frozenset(one.name for one in self._parameters if one.name in self._fits and one.default is _EMPTY)
+
+    @cached_property
+    def _rest(self) -> tuple[str, kinds.Matcher] | None:
+        """For a parameter such as `*bodies`: its name and the check for each value."""
+        found = next((one for one in self._parameters if one.kind is one.VAR_POSITIONAL), None)
+        return None if found is None else (found.name, kinds.matcher(self._hints[found.name]))
+
+    @cached_property
+    def _open(self) -> bool:
+        return any(one.kind is one.VAR_KEYWORD for one in self._parameters)
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        return {one.name: one.default for one in self._parameters}
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        given = dict(zip(self.positional, args, strict=False))
+        if len(args) > len(self.positional):
+            self._check_rest(args[len(self.positional) :])
+        for name, value in kwargs.items():
+            if name in given or (name not in self._fits and not self._open):
+                raise self._refusal(f"has no use for {name!r}" if name not in given else f"is given {name!r} twice")
+            given[name] = value
+        if missing := self._required.difference(given):
+            raise self._refusal(f"needs {', '.join(sorted(missing))}")
+        for name, value in given.items():
+            if value is not self._defaults.get(name, _EMPTY) and name in self._fits and not self._fits[name](value):
+                raise self._wrong(name, value)
+
+    def _check_rest(self, rest: Sequence[Any]) -> None:
+        if self._rest is None:
+            raise self._refusal(f"takes at most {len(self.positional)} values without a name")
+        name, fits = self._rest
+        for value in rest:
+            if not fits(value):
+                raise self._wrong(name, value)
+
+    def _wrong(self, name: str, value: Any) -> UsageError:
+        kind = kinds.name_of(self._hints[name])
+        return UsageError(f"{self._name}: {name} is {shown(value)}", hint=f"It must be {kind}.")
+
+    def _refusal(self, what: str) -> UsageError:
+        names = [f"{'*' * (one.kind is one.VAR_POSITIONAL)}{one.name}" for one in self._parameters]
+        return UsageError(f"{self._name} {what}", hint=f"It takes {', '.join(names) or 'nothing'}.")
+
+
+def shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """A plain function whose arguments are checked; for async functions and classes there is `sessions.checking`."""
+    return checked_by(Checker(function), function, skipped=0)
+
+
+def checked_by(check: Checker, function: Callable[P, R], *, skipped: int) -> Callable[P, R]:
+    """`skipped`: 1 for a method, whose first argument is its object."""
+
+    @wraps(function)
+    def now(*args: P.args, **kwargs: P.kwargs) -> R:
+        check(args[skipped:], kwargs)
+        return function(*args, **kwargs)
+
+    return now
+
+
+def public_methods(cls: type) -> list[tuple[str, Callable[..., Any]]]:
+    found = [(name, value) for name, value in vars(cls).items() if inspect.isfunction(value)]
+    return [(name, value) for name, value in found if not name.startswith("_") or name == "__init__"]
+
+
+class Named(StructMeta):
+    """For values that users construct: a field that is missing, unknown or not named is a UsageError."""
+
+    if (
+        not TYPE_CHECKING
+    ):  # pragma: no branch - type checkers take a constructor of a metaclass for one that may return anything
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError as error:
+                names = ", ".join(f"{field.name}=…" for field in fields_of(self))
+                call = f"{self.__name__}({names})"
+                raise UsageError(f"{self.__name__}: {error}", hint=f"Name its fields: {call}.") from error
+
+
+class Typed(Named):
+    """Like Named, and checks the type of each field."""
+
+    if not TYPE_CHECKING:  # pragma: no branch
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            made = super().__call__(*args, **kwargs)
+            for name, default, fits, hint in checks_of(self):
+                value = getattr(made, name)
+                if value is not default and not fits(value):
+                    kind = kinds.name_of(hint)
+                    raise UsageError(f"{self.__name__}.{name} is {shown(value)}", hint=f"It must be {kind}.")
+            return made
+
+
+@cache
+def checks_of(cls: Any) -> list[FieldCheck]:
+    hints = get_type_hints(cls)
+    return [(one.name, one.default, kinds.matcher(hints[one.name]), hints[one.name]) for one in fields_of(cls)]

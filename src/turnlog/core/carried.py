@@ -1,0 +1,30 @@
+"""What stays in effect when a session goes back: pins, compactions and shortenings that concern only what is kept.
+
+A client that rewrites its last question goes back with every request. Without this it would lose what was pinned since,
+and would pay for the same summary each time.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from .entries import Compaction, Entry, Pin, Shortened, Undo, Unpin
+
+
+def carried(dropped: Iterable[Entry], to: int) -> list[Entry]:
+    """The bodies to append after a rewind to `to`. `dropped`: the entries of the live path after it, in order."""
+    entries = list(dropped)
+    undone = {entry.target for entry in entries if isinstance(entry, Undo)}
+    kept: list[Entry] = []
+    for entry in entries:
+        match entry:
+            case Compaction() if entry.first_kept <= to and entry.seq not in undone:
+                kept.append(replace(entry, seq=0, ts=""))
+            case Shortened() if entry.seq not in undone:
+                if targets := tuple(target for target in entry.targets if target <= to):
+                    kept.append(replace(entry, seq=0, ts="", targets=targets))
+            case Pin() | Unpin() | Undo() if entry.target <= to:
+                kept.append(replace(entry, seq=0, ts=""))
+            case _:
+                pass
+    return kept

@@ -1,0 +1,125 @@
+"""Decides whether a value matches an annotation, which Python itself does not check.
+
+`matcher(annotation)` returns a function that answers for one value. It is made once and called often. It accepts
+everything for annotations that it does not know; do not rely on it for values that only our own code passes.
+"""
+
+import math
+import types
+from collections import abc
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+
+Matcher: TypeAlias = Callable[[Any], bool]
+_CALLABLE = get_origin(Callable[[], None])
+SEQ_MAX = 2**63 - 1
+"""The largest integer that every store can keep."""
+
+
+def matcher(kind: Any) -> Matcher:
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    origin = get_origin(kind)
+    if origin is None:
+        return _of_class(kind)
+    if origin in (Union, types.UnionType):
+        return _of_union(get_args(kind))
+    if origin is Annotated:
+        return matcher(get_args(kind)[0])
+    if origin is Literal:
+        allowed = get_args(kind)
+        return lambda value: any(type(value) is type(one) and value == one for one in allowed)
+    if origin is tuple:
+        return _of_tuple(get_args(kind))
+    if origin in (list, abc.Sequence):
+        return _of_items(origin, get_args(kind)[0])
+    if origin in (dict, abc.Mapping):
+        return _of_mapping(*get_args(kind))
+    return callable if origin is _CALLABLE else _of_class(origin)
+
+
+def name_of(kind: Any) -> str:
+    """The annotation as a person would write it."""
+    if isinstance(kind, type) and get_origin(kind) is None:
+        return kind.__name__
+    if get_origin(kind) in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(name_of(one) for one in get_args(kind)))
+    if get_origin(kind) is Literal:
+        return ", ".join(repr(one) for one in get_args(kind))
+    return "None" if kind is None else str(kind).replace("typing.", "").replace("collections.abc.", "")
+
+
+def _anything(value: Any) -> bool:
+    return True
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -SEQ_MAX <= value <= SEQ_MAX
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_SIMPLE: dict[Any, Matcher] = {
+    Any: _anything,
+    object: _anything,
+    None: lambda value: value is None,
+    types.NoneType: lambda value: value is None,
+    int: _is_int,
+    float: _is_float,
+}
+
+
+def _of_class(kind: Any) -> Matcher:
+    if isinstance(kind, TypeVar) or not isinstance(kind, type):
+        return _anything
+    if getattr(kind, "_is_protocol", False):
+        names = [name for name in dir(kind) if not name.startswith("_")]
+        return lambda value: all(hasattr(value, name) for name in names)
+    return lambda value: isinstance(value, kind)
+
+
+def _of_union(options: tuple[Any, ...]) -> Matcher:
+    plain = tuple(one for one in options if isinstance(one, type) and one not in _SIMPLE and get_origin(one) is None)
+    plain = tuple(one for one in plain if not getattr(one, "_is_protocol", False))
+    plain += (types.NoneType,) if types.NoneType in options else ()
+    others = [matcher(one) for one in options if one not in plain]
+    if not others:
+        return lambda value: isinstance(value, plain)
+    return lambda value: isinstance(value, plain) or any(fits(value) for fits in others)
+
+
+def _of_tuple(items: tuple[Any, ...]) -> Matcher:
+    if len(items) == 2 and items[1] is ...:
+        return _of_items(tuple, items[0])
+    fits = [matcher(one) for one in items]
+
+    def matches(value: Any) -> bool:
+        if not isinstance(value, tuple) or len(cast("tuple[Any, ...]", value)) != len(fits):
+            return False
+        return all(fit(item) for fit, item in zip(fits, cast("tuple[Any, ...]", value), strict=True))
+
+    return matches
+
+
+def _of_items(container: type, item: Any) -> Matcher:
+    fits = matcher(item)
+
+    def matches(value: Any) -> bool:
+        if isinstance(value, str | bytes | bytearray) or not isinstance(value, container):
+            return False
+        return all(map(fits, cast("list[Any]", value)))
+
+    return matches
+
+
+def _of_mapping(key: Any, item: Any) -> Matcher:
+    names, fits = matcher(key), matcher(item)
+
+    def matches(value: Any) -> bool:
+        if not isinstance(value, Mapping):
+            return False
+        return all(names(name) and fits(item) for name, item in cast("Mapping[Any, Any]", value).items())
+
+    return matches

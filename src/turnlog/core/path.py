@@ -1,0 +1,200 @@
+"""The live path of a session as a list of atoms: what a client's next request is compared with.
+
+A path is made from a log and then grows with each append, so the log need not be read again, unless a rewind leads to a
+branch that the path does not know.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from msgspec import Struct
+
+from . import atoms, turns
+from .atoms import Atom
+from .entries import (
+    REFUSED_CONTENT,
+    Assistant,
+    Compaction,
+    Entry,
+    Failed,
+    Foreign,
+    Received,
+    Rewind,
+    Shortened,
+    ToolResult,
+    Transcript,
+    Undo,
+    User,
+    parted,
+    user_content,
+)
+from .marks import live_path, marks_of, on_path
+
+REQUEST = "request"
+"""The `foreign` entry of one call for a client: who asked, with which head and parameters."""
+HEAD = "head"
+"""The `foreign` entry that holds a head, once for each digest and session."""
+_UNSENT = ("overflow", REFUSED_CONTENT)
+"""Failures after which history shows the turn's words cut or not at all."""
+
+
+class TurnEnd(Struct, frozen=True, gc=False):
+    """A place to which a path can go back."""
+
+    kept: int
+    """The number of atoms before it."""
+    seq: int
+
+
+class AskedCall(Struct, frozen=True, gc=False):
+    """The newest call for a client in a session."""
+
+    turn: int
+    """The seq of its `foreign` entry."""
+    ask: str
+    """The digest of everything that was asked."""
+    ts: str
+    branch: int
+
+
+def note_of(entry: Entry, kind: str) -> Mapping[str, Any] | None:
+    """The fields of a `foreign` entry that Turnlog itself wrote."""
+    raw: Any = entry.raw if isinstance(entry, Foreign) and not entry.unknown else None
+    if not isinstance(raw, dict):
+        return None
+    fields = cast("dict[str, Any]", raw)
+    return fields if fields.get("turnlog") == kind else None
+
+
+class Path:
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.keys: list[bytes] = []
+        self.atoms: list[Atom] = []
+        self.seqs: list[int] = []
+        """The entry of each atom."""
+        self.branches: list[int] = []
+        """The client of each atom: the call at which that client joined the session; 0: the first one."""
+        self.ends: list[TurnEnd] = [TurnEnd(0, 1)]
+        self.own: dict[bytes, str] = {}
+        """Every answer that this server gave in this session, rewound or not, and its model."""
+        self.told: set[bytes] = set()
+        """Answers that a client brought along: they prove nothing."""
+        self.heads: dict[str, int] = {}
+        """Digest of each head that the log holds, and its entry."""
+        self._shortenings: list[Shortened] = []
+        self._compacted_at = 0
+        self.call: AskedCall | None = None
+        self.branch = 0
+        self.role: turns.Role = ""
+        self.is_unsent = False
+        """Whether history does not show the words of the newest turn as they are, because it failed."""
+        self.last_seq = 0
+        self.answered_at = ""
+        """When the newest answer was stored."""
+        self._received: dict[int, Received] = {}
+
+    def shortened(self, to: int | None = None) -> dict[int, int]:
+        """Results of which a part is shown, and the characters of each; `to`: if the path went back to there."""
+        limits: dict[int, int] = {}
+        for entry in self._shortenings:
+            for target in entry.targets if to is None or entry.seq <= to else ():
+                limits[target] = min(entry.limit, limits.get(target, entry.limit))
+        return limits
+
+    def grow(self, entries: Iterable[Entry]) -> bool:
+        """Adds what was appended. False: the path is of no use any more, and must be made from the log again."""
+        for entry in entries:
+            if entry.after is not None and entry.after != entry.seq - 1:
+                return False
+            if isinstance(entry, Rewind):
+                if not self._go_back(entry.to):
+                    return False
+            elif isinstance(entry, Undo):
+                return False  # it may be a shortening that is undone; this is rare
+            self.add(entry)
+        return True
+
+    def _go_back(self, to: int) -> bool:
+        """Only to an entry that the path knows: the end of a turn."""
+        end = next((end for end in reversed(self.ends) if end.seq <= to), None)
+        if end is None or self._compacted_at > to or (end.kept < len(self.seqs) and self.seqs[end.kept] <= to):
+            return False
+        self._cut(end.kept)
+        self._shortenings = [entry for entry in self._shortenings if entry.seq <= to]
+        self.role, self.is_unsent = "", False
+        return True
+
+    def _cut(self, kept: int) -> None:
+        for column in (self.keys, self.atoms, self.seqs, self.branches):
+            del column[kept:]
+        while self.ends and self.ends[-1].kept > kept:
+            self.ends.pop()
+
+    def add(self, entry: Entry, *, is_live: bool = True) -> None:
+        self.last_seq = entry.seq
+        if isinstance(entry, Received):
+            self._received[entry.seq] = entry  # a turn that is not rewound may be made from it
+        if isinstance(entry, Foreign):
+            self._add_note(entry, is_live)
+        elif is_live:
+            self._add_live(entry)
+        elif isinstance(entry, Assistant):
+            for atom in atoms.of(entry):
+                self._remember(atom)
+
+    def _add_live(self, entry: Entry) -> None:
+        match entry:
+            case User() | Assistant() | ToolResult():
+                self._add_message(entry)
+            case Shortened() if not entry.plain:
+                self._shortenings.append(entry)
+            case Compaction():
+                self._shortenings, self._compacted_at = [], entry.seq  # it ends earlier shortenings
+            case Failed():
+                self.is_unsent = entry.code in _UNSENT
+            case _:
+                pass
+        self.role = turns.after(self.role, entry)
+        if self.role not in turns.UNDER_WAY:
+            if self.ends and self.ends[-1].kept == len(self.keys):
+                self.ends.pop()
+            self.ends.append(TurnEnd(len(self.keys), entry.seq))
+
+    def _add_message(self, entry: User | Assistant | ToolResult) -> None:
+        self.is_unsent = False
+        if isinstance(entry, User) and entry.content is None:
+            entry = User(seq=entry.seq, ts=entry.ts, sender=entry.sender, content=user_content(entry, self._received))
+        if isinstance(entry, Assistant):
+            self.answered_at = entry.ts
+        for part in parted(entry):
+            for atom in atoms.of(part):
+                self._remember(atom)
+                self.keys.append(atom.key)
+                self.atoms.append(atom)
+                self.seqs.append(entry.seq)
+                self.branches.append(self.branch)
+
+    def _remember(self, atom: Atom) -> None:
+        if atom.own is not None:
+            self.own[atom.key] = atom.own
+        elif atom.kind in ("assistant", "call"):
+            self.told.add(atom.key)
+
+    def _add_note(self, entry: Foreign, is_live: bool) -> None:
+        if head := note_of(entry, HEAD):
+            self.heads[str(head.get("digest"))] = entry.seq
+        elif is_live and (asked := note_of(entry, REQUEST)):
+            branch = asked.get("branch", 0)
+            self.branch = entry.seq if branch == "new" else branch if isinstance(branch, int) else 0
+            self.call = AskedCall(entry.seq, str(asked.get("ask")), entry.ts, self.branch)
+
+
+def of_log(session_id: str, log: Transcript) -> Path:
+    """The path of a whole log."""
+    path = Path(session_id)
+    live = live_path(marks_of(log), log[-1].seq) if log else []
+    undone = {entry.target for entry in log if isinstance(entry, Undo) and on_path(entry.seq, live)}
+    for entry in log:
+        path.add(entry, is_live=on_path(entry.seq, live) and entry.seq not in undone)
+    return path

@@ -1,0 +1,115 @@
+"""Splits text into the words that a search compares, the same on every store.
+
+Text is normalised (NFKC, case). A run of letters and digits is one token. In scripts that are written without blanks
+(Chinese, Japanese, Thai, Lao, Burmese, Khmer), and in Korean, each character is one, so that words of any length are
+found as tokens in a row. So an identifier, a path or a URL is found as a whole and by its parts.
+
+Some words have further readings, which are indexed behind the text: the parts of `parseConfig` and `INV2041`, and
+1234567 for 1,234,567.
+"""
+
+import re
+import unicodedata
+
+_JOINED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+"""Thai, Lao, Burmese, Khmer: with their vowel signs, which distinguish words."""
+_HANGUL = "\uac00-\ud7af"
+_HAN_AND_KANA = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3100-\u318f\u31a0-\u31bf\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+ALONE = _HAN_AND_KANA + _HANGUL + _JOINED
+"""Characters that are a token each, as the inside of a character class."""
+TOKEN = re.compile(f"[{ALONE}]|[^\\W_{ALONE}]+")
+SINGLE = re.compile(f"[{ALONE}]")
+
+BORDER = "¦"
+"""A token between readings: no text contains it as a token, so no phrase goes across it."""
+
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_GROUPED_NUMBER = re.compile(r"(?<![\w,.'’])\d{1,3}(?:[,_'’]\d{3})+(?![\w])")
+PARTED_MAX_CHARS = 64
+PARTS_MAX = 6
+"""A word of more parts is a hash or an encoding, which nobody remembers in parts."""
+
+
+def normal(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def fold(text: str) -> str:
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+
+
+def tokenise(text: str) -> list[str]:
+    return TOKEN.findall(fold(text))
+
+
+def indexed(text: str) -> list[str]:
+    """The tokens of a text and, after borders, its further readings."""
+    found = tokenise(text)
+    for run in readings(text):
+        found.append(BORDER)
+        found += run
+    return found
+
+
+def readings(text: str) -> list[list[str]]:
+    """The further readings of the words of a text, each once."""
+    plain = normal(text)
+    runs = {parts: None for word in sorted(set(_ASCII_WORD.findall(plain))) if (parts := parts_of(word))}
+    for number in _GROUPED_NUMBER.findall(plain):
+        runs[(joined_number(number),)] = None
+    return [list(run) for run in runs]
+
+
+def parts_of(word: str) -> tuple[str, ...]:
+    """The parts of a word of several, in small letters: parseConfig, HTTPServer, INV2041; none if it is one word."""
+    if len(word) > PARTED_MAX_CHARS or word.isdigit() or (word.isalpha() and (word[1:].islower() or word.isupper())):
+        return ()
+    parts = tuple(part.lower() for part in _PART.findall(word))
+    meaningful = 2 <= len(parts) <= PARTS_MAX and any(len(part) >= 3 for part in parts)
+    return parts if meaningful else ()
+
+
+def joined_number(word: str) -> str:
+    """The digits of a number with separators for thousands; "" if it is none."""
+    return re.sub(r"\D", "", word) if _GROUPED_NUMBER.fullmatch(word) else ""
+
+
+def forms_of(word: str) -> tuple[str, ...]:
+    """An English word and its regular forms (invoices, invoice; planned, plan, planning); other words alone."""
+    if len(word) < 4 or not (word.isascii() and word.isalpha()):
+        return (word,)
+    forms: dict[str, None] = {word: None}
+    for stem in _stems(word):
+        forms.update(dict.fromkeys((stem, *_inflected(stem))))
+    return tuple(forms)
+
+
+def _stems(word: str) -> list[str]:
+    stems = [word]
+    if word.endswith("ies") and len(word) > 4:
+        stems = [word[:-3] + "y"]
+    elif word.endswith(("sses", "xes", "zes", "ches", "shes")):
+        stems = [word[:-2]]
+    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        stems = [word[:-1]]
+    elif word.endswith("ied") and len(word) > 4:
+        stems = [word[:-3] + "y"]
+    elif word.endswith(("ed", "ing")) and len(word) > 5:
+        bare = word[: -2 if word.endswith("ed") else -3]
+        doubled = len(bare) > 3 and bare[-1] == bare[-2] and bare[-1] not in "lsz"
+        stems = [bare[:-1]] if doubled else [bare, bare + "e"]
+    return [stem for stem in stems if len(stem) >= 3]
+
+
+def _inflected(stem: str) -> list[str]:
+    if stem.endswith("y") and stem[-2] not in "aeiou":
+        return [stem[:-1] + "ies", stem[:-1] + "ied", stem + "ing"]
+    if stem.endswith("e"):
+        return [stem + "s", stem + "d", stem[:-1] + "ing"]
+    plural = stem + ("es" if stem.endswith(("s", "x", "z", "ch", "sh")) else "s")
+    doubled = stem + stem[-1] if stem[-1] in "bdgmnprt" and stem[-2] in "aeiou" and stem[-3] not in "aeiou" else stem
+    return [plural, *dict.fromkeys((stem + "ed", stem + "ing", doubled + "ed", doubled + "ing"))]

@@ -1,0 +1,1 @@
+"""Imports and exports files of other programs, and checks stores."""

@@ -1,0 +1,106 @@
+"""The conversation in order, for people: messages, calls, results and the places where it was compacted.
+
+It has everything on the live path, including compacted parts, and shortens nothing.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...core.entries import (
+    Assistant,
+    Block,
+    Compaction,
+    Content,
+    Entry,
+    Failed,
+    Received,
+    ToolResult,
+    User,
+    clean,
+    user_content,
+)
+from ...core.history import as_text, name_of
+from ...core.session import active, live_path, marks_of, on_path
+
+ExportedKind: TypeAlias = Literal["user", "assistant", "call", "result", "compaction", "failed", "image"]
+
+
+class ExportedItem(Struct, frozen=True):
+    kind: ExportedKind
+    seq: int
+    ts: str
+    who: str
+    text: str
+    source: str = ""
+    """The data URI of an image."""
+
+
+def items(entries: Sequence[Entry]) -> Iterator[ExportedItem]:
+    marks = marks_of(entries)
+    last = entries[-1].seq if entries else 0
+    path = live_path(marks, last)
+    counting = {mark.seq for mark in active(marks, last)}
+    received = {entry.seq: entry for entry in entries if isinstance(entry, Received)}
+    for entry in entries:
+        if on_path(entry.seq, path):
+            for item in _items(entry, received, entry.seq in counting):
+                who = " ".join(printable(item.who).split())
+                yield replace(item, who=who, ts=printable(item.ts), text=printable(item.text))
+
+
+def _items(entry: Entry, received: dict[int, Received], counts: bool) -> Iterator[ExportedItem]:
+    match entry:
+        case User():
+            yield from _said(entry, "user", name_of(entry.sender or "User"), user_content(entry, received))
+        case Assistant():
+            who = "Assistant (not sent: it ended in an error)" if entry.stop == "error" else "Assistant"
+            yield from _said(entry, "assistant", who, entry.content)
+        case ToolResult():
+            who = "Result (an error)" if entry.is_error else "Result"
+            yield ExportedItem("result", entry.seq, entry.ts, who, as_text(entry.content))
+        case Compaction():
+            yield ExportedItem("compaction", entry.seq, entry.ts, _marker(entry, counts), entry.summary)
+        case Failed():
+            yield ExportedItem("failed", entry.seq, entry.ts, f"No answer: {entry.code}", entry.reason)
+        case _:
+            pass
+
+
+def _marker(entry: Compaction, counts: bool) -> str:
+    first, last = entry.covers
+    sizes = f", {entry.tokens_before:,} → {entry.tokens_after:,} tokens" if entry.tokens_before else ""
+    return f"{'Compacted' if counts else 'Compacted, then undone'}: entries {first} to {last}{sizes}"
+
+
+def _said(entry: Entry, kind: ExportedKind, who: str, content: Content) -> Iterator[ExportedItem]:
+    for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+        item = _block(entry, kind, who, block)
+        if item is not None:
+            yield item
+
+
+def _block(entry: Entry, kind: ExportedKind, who: str, block: Block) -> ExportedItem | None:
+    match block:
+        case {"type": "tool_use"}:
+            given = json.dumps(block.get("input"), ensure_ascii=False, indent=2, default=str)
+            return ExportedItem("call", entry.seq, entry.ts, f"Call: {block.get('name')}", given)
+        case {"type": "image", "source": {"type": "base64", "media_type": str(form), "data": str(data)}}:
+            return ExportedItem("image", entry.seq, entry.ts, who, "[image]", f"data:{form};base64,{data}")
+        case _:
+            text = as_text([block]).strip("\n")
+            return ExportedItem(kind, entry.seq, entry.ts, who, text) if text.strip() else None
+
+
+def printable(text: Any) -> str:
+    """The text without control characters, which could control a terminal, and without what UTF-8 cannot encode."""
+    return clean(str(text).replace("\r\n", "\n")).translate(_HIDDEN)
+
+
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
+_TURNS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Characters that change the direction of the text after them, so that it could be misread."""
+_HIDDEN = {code: "\ufffd" for code in (*_CONTROLS, *_TURNS) if chr(code) not in "\n\t"}

@@ -1,0 +1,128 @@
+"""Lists of messages as sent to a model, in Anthropic's or OpenAI's shape, decided message by message.
+
+They hold what a model saw and little else: no ids, and rarely times. System messages are instructions to a model and
+not part of the conversation; they are kept and not shown.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from ...core.entries import Assistant, Block, Content, Foreign, ToolResult, User
+from .codex import arguments, image
+from .draft import Draft, SourceRecord
+from .plain import as_blocks, as_content, as_text, call_block, fields, objects, result_of, text, text_block, without
+
+_USED = ("role", "content", "tool_calls", "tool_call_id", "function_call", "is_error", "refusal", "name")
+_TIMES = ("timestamp", "created_at", "ts")
+
+
+def read(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
+    marks: list[Mapping[str, Any]] = []
+    number = 0
+    for record in records:
+        if record.field:
+            marks = _field(record, draft) or marks
+        elif (found := record.fields) is None:
+            draft.unreadable(record)
+        else:
+            _fold(draft, marks, number)
+            number += 1
+            _add(record, found, draft)
+        yield
+    _fold(draft, marks, number)
+
+
+def _field(record: SourceRecord, draft: Draft) -> list[Mapping[str, Any]]:
+    """Turnlog's own export says where it was compacted; other fields of a document are kept."""
+    if record.field == "compactions":
+        return list(objects(record.value))
+    draft.add(Foreign(raw={record.field: record.value}))
+    return []
+
+
+def _fold(draft: Draft, marks: list[Mapping[str, Any]], number: int) -> None:
+    for mark in marks:
+        if mark.get("before") == number and not draft.compact(as_text(mark.get("summary")), None, at=mark.get("ts")):
+            draft.note("a compaction that does not fit is left out", f"message {number + 1}")
+
+
+def _add(record: SourceRecord, message: Mapping[str, Any], draft: Draft) -> None:
+    at = next((message[name] for name in _TIMES if name in message), None)
+    match message.get("role"):
+        case "user" | "human":
+            _add_user(message, draft, at)
+        case "assistant" | "ai" | "model":
+            draft.add(_assistant(message), at)
+        case "tool" | "function":
+            call_id = as_text(message.get("tool_call_id") or message.get("name"))
+            failed = bool(message.get("is_error"))
+            draft.add(ToolResult(tool_use_id=call_id, content=_content(message), is_error=failed), at)
+        case role:
+            draft.note(f"messages with role {role} are kept and not shown", record.place)
+            draft.keep(message, at)
+            return
+    sender = ("name",) if message.get("role") == "user" else ()
+    draft.rest(record, without(message, *(set(_USED) - set(sender)), *_TIMES, *_ASSISTANT))
+
+
+_ASSISTANT = ("model", "usage", "stop_reason", "stop", "type")
+
+
+def _add_user(message: Mapping[str, Any], draft: Draft, at: Any) -> None:
+    content = _content(message)
+    if isinstance(content, str):
+        draft.add(User(content=content), at)
+        return
+    said: list[Block] = []
+    for block in content:
+        if block.get("type") != "tool_result":
+            said.append(block)
+            continue
+        if said:
+            draft.add(User(content=said), at)
+            said = []
+        draft.add(result_of(block), at)
+    if said or not content:
+        draft.add(User(content=said), at)
+
+
+def _assistant(message: Mapping[str, Any]) -> Assistant:
+    calls = list(_calls(message))
+    content = _content(message)
+    if calls:
+        content = [*as_blocks(content), *calls]
+    return Assistant(
+        content=content,
+        model=text(message.get("model")),
+        usage=fields(message.get("usage")) or None,
+        stop=text(message.get("stop_reason") or message.get("stop")),
+    )
+
+
+def _calls(message: Mapping[str, Any]) -> Iterator[Block]:
+    for call in objects(message.get("tool_calls")):
+        if function := fields(call.get("function")):
+            yield call_block(call.get("id"), function.get("name"), arguments(function.get("arguments") or {}))
+    if function := fields(message.get("function_call")):  # the form before tools had ids
+        yield call_block(function.get("name"), function.get("name"), arguments(function.get("arguments") or {}))
+
+
+def _content(message: Mapping[str, Any]) -> Content:
+    content = message.get("content")
+    if content is None:
+        return as_text(message.get("refusal"))
+    if not isinstance(content, list):
+        return as_content(content)
+    return [_block(part) for part in cast("list[Any]", content)]
+
+
+def _block(part: Any) -> Block:
+    match part:
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return image(url)
+        case {"type": "refusal", "refusal": str(text)} | {"type": "input_text" | "output_text", "text": str(text)}:
+            return text_block(text)
+        case {"type": str()}:
+            return cast("Block", part)
+        case _:
+            return text_block(as_text(part))

@@ -1,0 +1,118 @@
+"""ZeroClaw's `sessions.db`: rows of sessions, messages and session state, in both generations of its schema.
+
+It stores only texts. A summary in `session_state` with the id of the last summarised message is a compaction. If the
+summary is an assistant row, the boundary next to it may be after messages that no summary holds, so the row stays a
+message and everything is shown.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ...core.entries import Assistant, Status, ToolResult, User
+from .databases import Reader
+from .draft import Draft, SourceRecord
+from .plain import as_text
+
+_MESSAGES = """
+SELECT id, role, content, created_at, {meta} FROM session_messages WHERE session_id = ? ORDER BY id
+"""
+
+
+def is_ours(db: Reader) -> bool:
+    """Whether this is a ZeroClaw database and not, for example, a Turnlog store, which has seqs."""
+    columns = db.columns("session_messages")
+    return {"id", "session_id", "role", "content"} <= columns and "seq" not in columns
+
+
+def sessions(db: Reader) -> Iterator[dict[str, Any]]:
+    """Every session's row, also of sessions that only messages name, because the schema allows that."""
+    known = db.columns("sessions")
+    names = sorted(known) or ["session_id"]
+    listed = f"SELECT {', '.join(names)} FROM sessions ORDER BY session_id" if known else ""
+    for row in db.rows(listed) if listed else ():
+        yield dict(zip(names, row, strict=True))
+    missing = "WHERE session_id NOT IN (SELECT session_id FROM sessions)" if known else ""
+    for (name,) in db.rows(f"SELECT DISTINCT session_id FROM session_messages {missing} ORDER BY 1"):
+        yield {"session_id": name}
+
+
+def records(db: Reader, row: Mapping[str, Any]) -> Iterator[SourceRecord]:
+    session = row["session_id"]
+    yield SourceRecord("sessions", {"row": dict(row), "state": _states(db, session)})
+    meta = "meta_json" if "meta_json" in db.columns("session_messages") else "NULL"
+    for number, role, content, created, extra in db.rows(_MESSAGES.format(meta=meta), (session,)):
+        value = {"id": number, "role": role, "content": content, "created_at": created, "meta_json": extra}
+        yield SourceRecord(f"row {number}", value)
+
+
+def _states(db: Reader, session: str) -> dict[str, Any]:
+    if not db.columns("session_state"):
+        return {}
+    rows = db.rows("SELECT key, value_json FROM session_state WHERE session_id = ? ORDER BY key", (session,))
+    return {key: _json(value) for key, value in rows}
+
+
+def _json(value: Any) -> Any:
+    try:
+        return json.loads(value)
+    except (TypeError, ValueError):
+        return value
+
+
+def read(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
+    state: Mapping[str, Any] = {}
+    boundary, folded = 0, False
+    for record in records:
+        if record.place == "sessions":
+            state = record.value["state"]
+            boundary = _boundary(state)
+            _open(record, draft)
+        else:
+            if boundary and not folded and record.value["id"] > boundary:
+                folded = _fold(draft, state)
+            _add(record, record.value, draft)
+        yield
+    if boundary and not folded:
+        _fold(draft, state)
+
+
+def _open(record: SourceRecord, draft: Draft) -> None:
+    draft.keep({"session": record.value["row"]}, record.value["row"].get("created_at"))
+    if record.value["row"].get("status") == "inactive":
+        draft.add(Status(value="inactive", reason="as in the source"))
+
+
+def _boundary(state: Mapping[str, Any]) -> int:
+    """The id of the last summarised message, if there is a summary."""
+    after = state.get("compaction_after_message_id")
+    if isinstance(after, str) and after.isdigit():
+        after = int(after)
+    return after if isinstance(after, int) and as_text(state.get("compaction_summary")).strip() else 0
+
+
+def _fold(draft: Draft, state: Mapping[str, Any]) -> bool:
+    if not draft.compact(as_text(state.get("compaction_summary")), None):
+        draft.note("a summary that covers nothing is kept in the session's state and not applied")
+        draft.keep({"state": dict(state)})
+    return True
+
+
+def _add(record: SourceRecord, row: Mapping[str, Any], draft: Draft) -> None:
+    content, at = as_text(row["content"]), row["created_at"]
+    match row["role"]:
+        case "user":
+            draft.add(User(content=content, message_id=str(row["id"])), at)
+        case "assistant":
+            draft.add(Assistant(content=content), at)
+        case "tool":
+            draft.note("tool rows name no call; shown as results whose call is not known", record.place)
+            draft.add(ToolResult(tool_use_id=f"row-{row['id']}", content=content), at)
+        case role:
+            draft.note(f"rows with role {role} are kept and not shown", record.place)
+            draft.keep(dict(row), at)
+            return
+    left = {"meta_json": _json(row["meta_json"])}
+    if row["role"] != "user":
+        left["id"] = row["id"]
+    draft.rest(record, left)

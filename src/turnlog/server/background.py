@@ -1,0 +1,29 @@
+"""What a server does in the background: it takes over the turns of servers that died, and expires old sessions."""
+
+from ..background import run_forever
+from ..library import Turnlog
+from .service import Service
+
+ADOPT_EVERY_S = 1.0
+"""A takeover may take this much longer than a lease takes to run out. Each look is one cheap statement."""
+ADOPT_MAX_S = 5.0
+"""The longest pause after looks that failed: turns of a server that died wait for them."""
+EXPIRE_EVERY_S = 3600.0
+
+
+async def keep_adopting(turnlog: Turnlog, service: Service) -> None:
+    async def adopt() -> None:
+        if not service.closing:
+            await turnlog.adopt()
+
+    await run_forever("adopting", adopt, every_s=ADOPT_EVERY_S, max_s=ADOPT_MAX_S)
+
+
+async def keep_expiring(turnlog: Turnlog, service: Service) -> None:
+    """Where sessions do not expire, only those that somebody put into the trash are deleted in time."""
+
+    async def expire() -> None:
+        for step in await turnlog.expire(apply=True):
+            service.log.info("expired", session=step.session_id, action=step.action, reason=step.reason)
+
+    await run_forever("expiry", expire, every_s=EXPIRE_EVERY_S)

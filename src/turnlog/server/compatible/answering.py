@@ -1,0 +1,276 @@
+"""Answers a request on one of the wires: finds the model, starts the call, and writes it as it comes.
+
+The head of a stream is held back until the first piece of the answer, so that refusals keep their status, but no longer
+than HEAD_MAX_S. A client that goes away does not end its call: see `turns/relay_call`.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, cast
+
+import msgspec
+from litestar.types import Receive, Scope, Send
+
+from ...access.relaying import Relaying
+from ...core.entries import Assistant
+from ...core.principals import Principal
+from ...errors import NotFound
+from ...providers import Delta
+from ...settings import ApiSettings
+from ...turns.asked import Asked
+from ...turns.relay_call import RelayCall
+from ..http.sse import ASK_AGAIN_S, BATCH_MAX, KEEPALIVE_S
+from ..service import AnyRequest, Service, principal_of, service_of, token_of
+from . import errors, models, reading
+from .errors import Family, InvalidField
+from .messages import thread_not_found
+from .models import Target
+from .reading import WireRequest
+
+HEAD_MAX_S = 10.0
+"""A stream whose answer has not begun by then gets its head, so that no proxy gives up."""
+REQUEST_ID = "turnlog.request_id"
+"""Where in a request's scope the gate puts its id."""
+
+
+class Writer(Protocol):
+    """Writes an answer for one wire."""
+
+    media_type: bytes
+    keepalive: bytes
+
+    def whole(self, reply: Assistant, note: dict[str, Any] | None) -> bytes: ...
+    def begin(self) -> bytes: ...
+    def piece(self, piece: Delta) -> bytes: ...
+    def end(self, reply: Assistant, note: dict[str, Any] | None) -> bytes: ...
+    def failed(self, error: Exception, request_id: str) -> bytes: ...
+
+
+MakeWriter = Callable[[RelayCall, WireRequest, ApiSettings, int], Writer]
+
+
+def asked_of(request: AnyRequest, wire: str, read: WireRequest, target: Target, who: Principal) -> Asked:
+    """What is stored of a request, and compared with earlier ones."""
+    headers = request.headers
+    handle = headers.get(reading.HANDLE_HEADER)
+    parameters = {**msgspec.to_builtins(read.parameters), "max_output": read.max_output}
+    parameters.pop("user", None)
+    return Asked(
+        principal=who,
+        agent=target.agent or "main",
+        name=read.name,
+        handle=reading.checked_name(handle) if handle else None,
+        wire=wire,
+        client=headers.get("user-agent", "")[: reading.NAME_MAX_CHARS],
+        model=read.model,
+        system=read.system,
+        tools=read.tools,
+        parameters=parameters,
+        messages=read.messages,
+        read=read.read,
+        after=read.after,
+        kind="agent" if target.agent else "relay",
+        store=read.is_stored,
+    )
+
+
+async def answer(request: AnyRequest, wire: str, family: Family, read: WireRequest, make: MakeWriter) -> "Answering":
+    service, relaying = service_of(request), relaying_of(request)
+    service.check_open()
+    if read.is_stream:
+        service.hold_stream(request)
+    target = models.target_of(service.settings, read.model, relaying.principal)
+    if target.agent and read.tools:
+        raise InvalidField("an agent brings its own tools", hint="Leave out tools.", param="tools")
+    asked = asked_of(request, wire, read, target, relaying.principal)
+    if read.after is not None:
+        asked = await _with_head(relaying, asked)
+    call, left_out = await relaying.start(
+        asked,
+        target.model,
+        parameters=read.parameters,
+        max_output=read.max_output,
+        vendor_system=read.vendor_system,
+    )
+    dropped = [read.param_names.get(name, name) for name in left_out]
+    if target.agent and read.system:
+        dropped.append("system")
+    api = service.settings.api
+    return Answering(
+        call,
+        make(call, read, api, int(time.time())),
+        service=service,
+        is_stream=read.is_stream,
+        may_listen=service.may_listen(token_of(request), call.session_id),
+        family=family,
+        request_id=request_id(request),
+        ignored=reading.ignored_header([*read.ignored, *dropped]),
+        announces=api.announce,
+    )
+
+
+async def _with_head(relaying: Relaying, asked: Asked) -> Asked:
+    """A thread carries the system text and the tools that came when it was created."""
+    assert asked.after is not None
+    try:
+        head = await relaying.head(*asked.after)
+    except NotFound as error:
+        raise thread_not_found() from error
+    if head is None:
+        raise thread_not_found()
+    return msgspec.structs.replace(asked, system=asked.system or head[0], tools=asked.tools or head[1])
+
+
+def relaying_of(request: AnyRequest) -> Relaying:
+    """403 unless the token has the scope."""
+    return service_of(request).relaying_for(principal_of(request, "chat"))
+
+
+def request_id(request: AnyRequest) -> str:
+    return str(cast("dict[str, Any]", request.scope).get(REQUEST_ID, ""))
+
+
+class Answering:
+    """An ASGI response."""
+
+    def __init__(
+        self,
+        call: RelayCall,
+        writer: Writer,
+        *,
+        service: Service,
+        is_stream: bool,
+        may_listen: Callable[[], Awaitable[bool]],
+        family: Family,
+        request_id: str,
+        ignored: str,
+        announces: bool,
+    ) -> None:
+        self._call = call
+        self._writer = writer
+        self._service = service
+        self._is_stream = is_stream
+        self._may_listen = may_listen
+        self._family: Family = family
+        self._request_id = request_id
+        self._ignored = ignored
+        self._announces = announces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        whole = False
+        pump = asyncio.create_task(self._streamed(send) if self._is_stream else self._whole(send))
+        leaving = asyncio.create_task(_disconnect(receive))
+        try:
+            await asyncio.wait({pump, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if pump.done():
+                whole = pump.result()
+        finally:
+            self._call.detach(whole=whole)
+            for task in (pump, leaving):
+                task.cancel()
+            await asyncio.wait({pump, leaving})
+
+    async def _whole(self, send: Send) -> bool:
+        while not await self._call.until_over(KEEPALIVE_S):
+            if not await self._may_listen():
+                return False
+        if self._call.reply is None:
+            await self._refuse(send)
+            return True
+        await self._send(send, 200, self._writer.whole(self._call.reply, self._note()), b"application/json")
+        return True
+
+    async def _streamed(self, send: Send) -> bool:
+        call = self._call
+        await call.until_news(0, HEAD_MAX_S)
+        if call.error is not None and not call.pieces:
+            await self._refuse(send)
+            return True
+        kinds = [(b"content-type", self._writer.media_type), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": [*kinds, *self._headers()]})
+        await _write(send, self._writer.begin())
+        if not await self._pieces(send):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return False
+        reply = call.reply
+        last = (
+            self._writer.end(reply, self._note())
+            if reply is not None
+            else self._writer.failed(self._told_error(), self._request_id)
+        )
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+        return True
+
+    async def _pieces(self, send: Send) -> bool:
+        """Writes the pieces as they come. False: the client may not listen any more."""
+        call, after, looked = self._call, 0, time.monotonic()
+        while True:
+            came = await call.until_news(after, KEEPALIVE_S)
+            if time.monotonic() - looked > ASK_AGAIN_S:
+                looked = time.monotonic()
+                if not await self._may_listen():
+                    return False
+            if not came:
+                await _write(send, self._writer.keepalive)
+                continue
+            batch = call.pieces[after : after + BATCH_MAX]
+            after += len(batch)
+            if frames := b"".join(map(self._writer.piece, batch)):
+                await _write(send, frames)
+            if call.over and after >= len(call.pieces):
+                return True
+
+    async def _refuse(self, send: Send) -> None:
+        error = self._told_error()
+        body = errors.encode(errors.body_of(error, self._family, self._request_id))
+        status = errors.status_of(error, self._family)
+        own = [(name.encode(), value.encode()) for name, value in errors.headers_of(error).items()]
+        await self._send(send, status, body, b"application/json", own)
+
+    def _told_error(self) -> Exception:
+        error = self._call.error
+        assert error is not None
+        if errors.told(error).status == 500:
+            self._service.log.error("relay", error=str(error), exc_info=error)
+        return error
+
+    async def _send(
+        self, send: Send, status: int, body: bytes, kind: bytes, more: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        own = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *more]
+        await send({"type": "http.response.start", "status": status, "headers": [*own, *self._headers()]})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        call = self._call
+        found = {"turnlog-match": call.match}
+        if call.stored or call.match == "restless":
+            found["turnlog-session"] = call.session_id
+        if self._ignored:
+            found["turnlog-ignored"] = self._ignored
+        if call.pieces or call.over:
+            found["turnlog-guard"] = call.guard
+        return [(name.encode(), value.encode()) for name, value in found.items()]
+
+    def _note(self) -> dict[str, Any] | None:
+        call = self._call
+        if not self._announces:
+            return None
+        made = call.compaction
+        return {
+            "session": call.session_id if call.stored else None,
+            "turn": call.turn,
+            "match": call.match,
+            "guard": call.guard,
+            "compaction": msgspec.to_builtins(made) if made else None,
+        }
+
+
+async def _write(send: Send, chunk: bytes) -> None:
+    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

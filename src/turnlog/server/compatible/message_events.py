@@ -1,0 +1,180 @@
+"""Writes an answer for /v1/messages, whole or as events.
+
+    message_start · ping · [content_block_start · content_block_delta* · content_block_stop]*
+        · message_delta · message_stop
+
+Blocks come one after another. A server may send the pieces of two calls in turns: then the later call waits until the
+input of the earlier one is whole.
+"""
+
+import json
+from typing import Any
+
+from ...core.entries import Assistant, Block, tool_uses
+from ...providers import CallPiece, Delta
+from ...settings import ApiSettings
+from ...turns.relay_call import RelayCall, written_input
+from . import errors
+from .reading import WireRequest
+
+STOPS = frozenset(
+    {
+        "end_turn",
+        "max_tokens",
+        "stop_sequence",
+        "tool_use",
+        "pause_turn",
+        "refusal",
+        "model_context_window_exceeded",
+    }
+)
+USAGE = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+
+class EventsWriter:
+    """Writes the answer of a call for this wire."""
+
+    media_type = b"text/event-stream; charset=utf-8"
+    keepalive = PING
+
+    def __init__(self, call: RelayCall, request: WireRequest, api: ApiSettings, created: int) -> None:
+        self._call = call
+        self._request = request
+        self._index = -1
+        self._open: str | int | None = None
+        """The kind of the block that is open, or the number of its call."""
+        self._written: dict[int, list[str]] = {}
+        """Calls that were begun, and their input so far."""
+        self._waiting: dict[int, list[CallPiece]] = {}
+
+    def whole(self, reply: Assistant, note: dict[str, Any] | None) -> bytes:
+        body = self._message(_blocks(reply), _stop(reply), usage_of(reply))
+        return errors.encode({**body, "turnlog": note} if note else body)
+
+    def begin(self) -> bytes:
+        usage = {**dict.fromkeys(USAGE, 0), "input_tokens": self._call.estimate}
+        return _event("message_start", message=self._message([], None, usage)) + PING
+
+    def piece(self, piece: Delta) -> bytes:
+        frames = b""
+        if piece.thinking:
+            frames += self._words("thinking", piece.thinking, piece.begins)
+        if piece.signature:
+            frames += self._signature(piece.signature)
+        if piece.text:
+            frames += self._words("text", piece.text, piece.begins)
+        if piece.call is not None:
+            frames += self._call_piece(piece.call)
+        if piece.block is not None:
+            frames += self._close() + self._start("block", piece.block) + self._close()
+        return frames
+
+    def end(self, reply: Assistant, note: dict[str, Any] | None) -> bytes:
+        frames = b""
+        for index, call in enumerate(tool_uses(reply)):
+            if index not in self._written and index not in self._waiting:  # its pieces did not come
+                self._waiting[index] = [CallPiece(index, call["id"], call["name"], written_input(call))]
+        for index in list(self._waiting):
+            frames += self._begin_call(self._waiting.pop(index))
+        frames += self._close()
+        delta = {"stop_reason": _stop(reply), "stop_sequence": None}
+        more = {"turnlog": note} if note else {}
+        frames += _event("message_delta", delta=delta, usage=usage_of(reply), **more)
+        return frames + _event("message_stop")
+
+    def failed(self, error: Exception, request_id: str) -> bytes:
+        return b"event: error\ndata: %b\n\n" % errors.encode(errors.body_of(error, "anthropic", request_id))
+
+    def _message(self, content: list[Block], stop: str | None, usage: dict[str, int]) -> dict[str, Any]:
+        return {
+            "id": f"msg_{self._call.session_id}_{self._call.turn}",
+            "type": "message",
+            "role": "assistant",
+            "model": self._request.model,
+            "content": content,
+            "stop_reason": stop,
+            "stop_sequence": None,
+            "usage": usage,
+        }
+
+    def _words(self, kind: str, text: str, begins: bool) -> bytes:
+        frames = b""
+        if self._open != kind or begins:
+            empty = {"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}
+            frames = self._close() + self._start(kind, empty)
+        return frames + self._delta({"type": f"{kind}_delta", kind: text})
+
+    def _signature(self, signature: str) -> bytes:
+        frames = b""
+        if self._open != "thinking":
+            frames = self._close() + self._start("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+        return frames + self._delta({"type": "signature_delta", "signature": signature})
+
+    def _call_piece(self, piece: CallPiece) -> bytes:
+        index = piece.index
+        if self._open == index:
+            self._written[index].append(piece.input)
+            frames = self._input(piece.input)
+            return frames + self._go_on() if self._waiting else frames
+        self._waiting.setdefault(index, []).append(piece)
+        return self._go_on()
+
+    def _go_on(self) -> bytes:
+        """Begins the calls that wait, if the open one is whole."""
+        frames = b""
+        while self._waiting and (not isinstance(self._open, int) or self._is_whole(self._open)):
+            frames += self._begin_call(self._waiting.pop(next(iter(self._waiting))))
+        return frames
+
+    def _begin_call(self, pieces: list[CallPiece]) -> bytes:
+        first = pieces[0]
+        if first.index in self._written:  # a piece that came after its call was closed
+            return b""
+        start: Block = {"type": "tool_use", "id": first.id, "name": first.name, "input": {}}
+        self._written[first.index] = [piece.input for piece in pieces]
+        frames = self._close() + self._start(first.index, start)
+        return frames + b"".join(self._input(piece.input) for piece in pieces)
+
+    def _is_whole(self, index: int) -> bool:
+        written = "".join(self._written[index])
+        try:
+            return not written.strip() or isinstance(json.loads(written), dict)
+        except (ValueError, RecursionError):
+            return False
+
+    def _input(self, written: str) -> bytes:
+        return self._delta({"type": "input_json_delta", "partial_json": written}) if written else b""
+
+    def _start(self, kind: str | int, block: Block) -> bytes:
+        self._index += 1
+        self._open = kind
+        return _event("content_block_start", index=self._index, content_block=block)
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return _event("content_block_delta", index=self._index, delta=delta)
+
+    def _close(self) -> bytes:
+        if self._open is None:
+            return b""
+        self._open = None
+        return _event("content_block_stop", index=self._index)
+
+
+def usage_of(reply: Assistant) -> dict[str, int]:
+    usage = reply.usage or {}
+    return {name: count if isinstance(count := usage.get(name), int) else 0 for name in USAGE}
+
+
+def _stop(reply: Assistant) -> str:
+    return reply.stop if reply.stop in STOPS else "end_turn"
+
+
+def _blocks(reply: Assistant) -> list[Block]:
+    if isinstance(reply.content, str):
+        return [{"type": "text", "text": reply.content}] if reply.content else []
+    return [{"signature": "", **block} if block.get("type") == "thinking" else block for block in reply.content]
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), errors.encode({"type": kind, **fields}))

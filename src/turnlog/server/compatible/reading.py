@@ -1,0 +1,295 @@
+"""Reads what the two wires have in common: the body, its fields, the name of a session, the head.
+
+The body is taken apart lazily: each message stays raw JSON until somebody needs it, because a client sends its whole
+history with every request and most of it is known already.
+"""
+
+import json
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...core import content as contents, strict_json
+from ...core.entries import Block, Content, Message, text_of
+from ...core.parameters import Parameters
+from ...errors import UsageError
+from ..http.limits import too_large
+from ..http.problems import Refusal
+from ..service import AnyRequest
+from .errors import InvalidField
+
+BODY_MAX_BYTES = 50 * 1024 * 1024
+"""A whole history with pictures, after decoding. Vendors accept 32 MB and more."""
+MESSAGES_MAX = 100_000
+TOOLS_MAX = 512
+NAME_MAX_CHARS = 256
+IGNORED_MAX = 40
+"""Names in the header `turnlog-ignored`."""
+NAME_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-session-id")
+HANDLE_HEADER = "turnlog-session"
+STORE_HEADER = "turnlog-store"
+NAMING_FIELDS = ("user", "safety_identifier", "prompt_cache_key")
+"""RequestFields that name a session only if `[api] session_from` says so."""
+
+Read: TypeAlias = Callable[[bytes], list[Message]]
+T = TypeVar("T")
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_LIST = msgspec.json.Decoder(list[Raw])
+
+
+class WireRequest(Struct, frozen=True, kw_only=True):
+    """A request after its wire has read it."""
+
+    model: str
+    is_stream: bool
+    system: str
+    vendor_system: str = ""
+    tools: list[dict[str, Any]]
+    parameters: Parameters
+    param_names: Mapping[str, str] = {}
+    """Our name of a parameter → its name in the request, where they differ."""
+    max_output: int | None
+    messages: list[bytes]
+    read: Read
+    name: str | None
+    is_stored: bool
+    ignored: tuple[str, ...]
+    includes_usage: bool = False
+    after: tuple[str, int] | None = None
+    """(session, turn) of the answer that these messages follow."""
+
+
+async def body_of(request: AnyRequest) -> bytes:
+    """The decoded body; refuses one that is too large after decoding."""
+    data = await request.body()
+    match request.headers.get("content-encoding", "identity").strip().lower():
+        case "identity" | "":
+            return data
+        case "gzip" | "x-gzip":
+            return _gunzipped(data)
+        case "zstd":
+            return _unzstd(data)
+        case _:
+            raise _unknown_encoding()
+
+
+def _gunzipped(data: bytes) -> bytes:
+    unpack = zlib.decompressobj(wbits=31)
+    try:
+        found = unpack.decompress(data, BODY_MAX_BYTES + 1)
+    except zlib.error as error:
+        raise InvalidField("the body is not what Content-Encoding says") from error
+    if len(found) > BODY_MAX_BYTES:
+        raise too_large("the decoded body", BODY_MAX_BYTES)
+    if not unpack.eof or unpack.unused_data:
+        raise InvalidField("the body is not what Content-Encoding says")
+    return found
+
+
+def _unzstd(data: bytes) -> bytes:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise _unknown_encoding() from error
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+            found = reader.read(BODY_MAX_BYTES + 1)
+    except zstandard.ZstdError as error:
+        raise InvalidField("the body is not what Content-Encoding says") from error
+    if len(found) > BODY_MAX_BYTES:
+        raise too_large("the decoded body", BODY_MAX_BYTES)
+    return found
+
+
+def _unknown_encoding() -> Refusal:
+    return Refusal("the body's Content-Encoding is not known here", status=415, code="encoding", hint="Use gzip.")
+
+
+class RequestFields:
+    """The fields of a request; each is decoded when it is taken, and those never taken are known at the end."""
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            self._raw = _FIELDS.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self._raw = {name: _raw(value) for name, value in cast("dict[str, Any]", _slowly(body, dict)).items()}
+        self._taken: set[str] = set()
+
+    def take(self, name: str, kind: type[T], default: T | None = None) -> T | None:
+        """null counts as not given."""
+        self._taken.add(name)
+        raw = self._raw.get(name)
+        if raw is None:
+            return default
+        found = decode(bytes(raw), Any, name)
+        if found is None:
+            return default
+        try:
+            return msgspec.convert(found, kind)
+        except msgspec.ValidationError as error:
+            raise InvalidField(f"{name}: {error}", param=name) from error
+
+    def needed(self, name: str, kind: type[T]) -> T:
+        found = self.take(name, kind)
+        if found is None:
+            raise InvalidField(f"{name} is required", param=name, code="missing_required_parameter")
+        return found
+
+    def number(self, name: str, low: float, high: float) -> float | None:
+        found = self.take(name, float)
+        if found is not None and not low <= found <= high:
+            raise InvalidField(f"{name} must be between {low:g} and {high:g}", param=name)
+        return found
+
+    def count(self, name: str) -> int | None:
+        found = self.take(name, int)
+        if found is not None and found < 1:
+            raise InvalidField(f"{name} must be at least 1", param=name)
+        return found
+
+    def messages(self) -> list[bytes]:
+        self._taken.add("messages")
+        raw = self._raw.get("messages", Raw(b"[]"))
+        try:
+            found = _LIST.decode(raw)
+        except msgspec.MsgspecError:
+            found = [_raw(value) for value in cast("list[Any]", _slowly(bytes(raw), list, "messages"))]
+        if not found:
+            raise InvalidField("there are no messages", param="messages", code="missing_required_parameter")
+        if len(found) > MESSAGES_MAX:
+            raise InvalidField(f"there are more than {MESSAGES_MAX:,} messages", param="messages")
+        return [bytes(raw) for raw in found]
+
+    def refuse(self, *names: str) -> None:
+        """RequestFields that would change what the answer is."""
+        for name in names:
+            if self.take(name, object) not in (None, False, [], {}):
+                raise unsupported(name)
+
+    def rest(self) -> list[str]:
+        """RequestFields that nobody took and that have a value."""
+        return [name for name, raw in self._raw.items() if name not in self._taken and bytes(raw) != b"null"]
+
+
+def _slowly(body: bytes, kind: type, param: str | None = None) -> Any:
+    """For half characters, which JSON allows and the fast decoder refuses."""
+    try:
+        found = strict_json.decode(body)
+    except msgspec.MsgspecError as error:
+        raise InvalidField("the body is not JSON", hint="Send an object, in UTF-8.", param=param) from error
+    if not isinstance(found, kind):
+        what = f"{param} must be a list" if param else "the body is not a JSON object"
+        raise InvalidField(what, hint="Send an object, in UTF-8.", param=param)
+    return found
+
+
+def _raw(value: Any) -> Raw:
+    return Raw(json.dumps(value).encode())
+
+
+def unsupported(name: str, hint: str = "") -> InvalidField:
+    return InvalidField(f"{name} is not supported", hint=hint, param=name, code="unsupported_parameter")
+
+
+def decode(raw: bytes, kind: Any, where: str) -> Any:
+    try:
+        return strict_json.decode(raw, kind)
+    except msgspec.MsgspecError as error:
+        raise InvalidField(f"{where}: {error}", param=where) from error
+
+
+def located(messages: Sequence[bytes], read: Read) -> Read:
+    """Names the message in errors of reading it."""
+
+    def reading(raw: bytes) -> list[Message]:
+        try:
+            return read(raw)
+        except UsageError as error:
+            at = next((index for index, other in enumerate(messages) if other == raw), 0)
+            code = error.code if isinstance(error, InvalidField) else None
+            raise InvalidField(
+                f"messages[{at}]: {error}", hint=error.hint, param=f"messages[{at}]", code=code
+            ) from error
+
+    return reading
+
+
+def content_of(value: Any) -> Content:
+    """Text or blocks, checked; a UsageError says what is wrong."""
+    return contents.accepted(value)
+
+
+def system_text(value: Any) -> list[str]:
+    """The texts of a system prompt, block by block."""
+    if isinstance(value, str):
+        return [value] if value.strip() else []
+    blocks = cast("list[Block]", content_of(value))
+    if any(block.get("type") != "text" for block in blocks):
+        raise InvalidField("a system prompt holds text only")
+    return [text for block in blocks if (text := text_of([block])).strip()]
+
+
+def own_tool(name: Any, description: Any, schema: Any, where: str) -> dict[str, Any]:
+    """A tool in our own form."""
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_MAX_CHARS:
+        raise InvalidField("a tool needs a name", param=f"{where}.name")
+    if schema is not None and not isinstance(schema, dict):
+        raise InvalidField("the schema of a tool is an object", param=where)
+    contents.check_json(schema, where)
+    words = description if isinstance(description, str) else ""
+    return {"name": name, "description": words, "input_schema": cast("dict[str, Any]", schema or {})}
+
+
+def check_tools(tools: Sequence[Any]) -> None:
+    if len(tools) > TOOLS_MAX:
+        raise InvalidField(f"there are more than {TOOLS_MAX} tools", param="tools")
+
+
+def check_names(tools: Sequence[Mapping[str, Any]]) -> None:
+    names = [tool["name"] for tool in tools]
+    if len(set(names)) < len(names):
+        raise InvalidField("two tools have the same name", param="tools")
+
+
+def session_name(headers: Mapping[str, str], metadata: Mapping[str, Any], more: Mapping[str, Any]) -> str | None:
+    """What the client calls its conversation. `more`: fields that the settings allow as names."""
+    named: list[Any] = [headers.get(header) for header in NAME_HEADERS]
+    named += [metadata.get("session_id"), _of_user_id(metadata.get("user_id")), *more.values()]
+    found = next((name for name in named if isinstance(name, str) and name), None)
+    return None if found is None else checked_name(found)
+
+
+def _of_user_id(value: Any) -> Any:
+    """Claude Code writes JSON there."""
+    if not isinstance(value, str) or not value.startswith("{"):
+        return None
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", found).get("session_id") if isinstance(found, dict) else None
+
+
+def checked_name(name: str) -> str:
+    if len(name) > NAME_MAX_CHARS or any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in name):
+        raise InvalidField(
+            "the name of a session is too long or has control characters",
+            hint=f"Use 1 to {NAME_MAX_CHARS} characters.",
+            code="invalid_session_name",
+        )
+    return name
+
+
+def is_stored(headers: Mapping[str, str], store: bool | None, store_false: str) -> bool:
+    if headers.get(STORE_HEADER, "").strip().lower() == "none":
+        return False
+    return not (store is False and store_false == "nothing")
+
+
+def ignored_header(names: Collection[str]) -> str:
+    """As a header: only names that are plain ASCII, and not too many."""
+    plain = [name for name in dict.fromkeys(names) if name.isascii() and name.isprintable() and len(name) <= 64]
+    return ",".join(name.replace(",", "_").replace(" ", "_") for name in plain[:IGNORED_MAX])

@@ -1,0 +1,55 @@
+"""The OpenAPI description of the routes under /v1. Their bodies are the vendors'; only what is ours is described."""
+
+from typing import Any
+
+TAG = "compatible"
+_OBJECT: dict[str, Any] = {"type": "object"}
+_FRAMES: dict[str, Any] = {
+    "schema": {"type": "object", "description": "Server-sent events, as the vendor's API sends."}
+}
+_ERROR: dict[str, Any] = {
+    "type": "object",
+    "description": "In the shape of OpenAI, or of Anthropic on its routes. The message holds the hint.",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {"message": {"type": "string"}, "type": {"type": "string"}},
+            "required": ["message", "type"],
+        }
+    },
+    "required": ["error"],
+}
+_STREAMS = ("chatCompletions", "createMessage")
+
+
+def complete(operation: dict[str, Any]) -> None:
+    name: str = operation["operationId"]
+    content: dict[str, Any] = {"application/json": {"schema": _OBJECT}}
+    if name in _STREAMS:
+        content["text/event-stream"] = _FRAMES
+    operation["responses"] = {
+        "200": {"description": "As the vendor's API answers.", "content": content},
+        "default": {"description": "An error.", "content": {"application/json": {"schema": _ERROR}}},
+    }
+    operation["security"] = [{"bearer": []}, {"key": []}]
+    operation.pop("deprecated", None)
+    if name == "getModel":
+        operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+    if name not in ("listModels", "getModel"):
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _body(name)}}}
+
+
+def _body(name: str) -> dict[str, Any]:
+    """A request that is certainly accepted; docs/reference/http.md says what else is."""
+    message = {
+        "type": "object",
+        "properties": {"role": {"enum": ["user"]}, "content": {"type": "string", "minLength": 1}},
+        "required": ["role", "content"],
+    }
+    fields: dict[str, Any] = {
+        "model": {"type": "string", "minLength": 1},
+        "messages": {"type": "array", "items": message, "minItems": 1},
+    }
+    if name == "createMessage":
+        fields["max_tokens"] = {"type": "integer", "minimum": 1}
+    return {"type": "object", "properties": fields, "required": list(fields)}

@@ -1,0 +1,61 @@
+"""What a client may send: sizes, and requests per second."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from .problems import Refusal
+
+BODY_MAX_BYTES = 24 * 1024 * 1024
+"""A request. It holds pictures in base64, which is a third larger."""
+TEXT_MAX_BYTES = 1024 * 1024
+"""A message, and the context that comes with it."""
+IMAGES_MAX = 20
+"""In one message; providers accept about as many."""
+FAILURES_PER_S = 2.0
+FAILURES_BURST = 120.0
+"""Wrong tokens from one address. Tokens cannot be guessed; this limits the load of attempts."""
+BUCKETS_MAX = 10_000
+"""Clients remembered at once; the least recent one is forgotten, and later starts with a full bucket."""
+RETRY_AFTER_S = 1
+
+
+class Buckets:
+    """Token buckets, one a client: `rate` a second, `burst` at once."""
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> bool:
+        """False if the client has to wait."""
+        now = self._clock()
+        level, since = self._levels.pop(client, (self._burst, now))
+        level = min(self._burst, level + (now - since) * self._rate)
+        allowed = level >= 1
+        self._levels[client] = (level - 1 if allowed else level, now)
+        while len(self._levels) > BUCKETS_MAX:
+            self._levels.popitem(last=False)
+        return allowed
+
+
+def too_many(what: str = "too many requests") -> Refusal:
+    return Refusal(
+        what,
+        status=429,
+        code="rate",
+        hint="Wait as long as Retry-After says, then send more slowly.",
+        headers={"Retry-After": str(RETRY_AFTER_S)},
+    )
+
+
+def too_large(what: str, limit: int) -> Refusal:
+    return Refusal(f"{what} is larger than {limit:,} bytes", status=413, code="too_large", hint="Send less at once.")
+
+
+def check_text(what: str, text: str) -> str:
+    if len(text) > TEXT_MAX_BYTES or len(text.encode("utf-8", "replace")) > TEXT_MAX_BYTES:
+        raise too_large(what, TEXT_MAX_BYTES)
+    return text

@@ -1,0 +1,25 @@
+"""The web page: its routes."""
+
+from litestar import Router
+
+from .chat import chat_page, home, session_list
+from .chats import chats_page, log_drawer, session_drawer
+from .session import act, entry_text, original, saw_part, session_page
+from .signin import prefer, sign_in, sign_in_page, sign_out
+from .static import icon, static_file
+from .view import answer_error
+
+ROUTES = (
+    Router(
+        "/",
+        route_handlers=[
+            *(home, chat_page, session_list),
+            *(chats_page, session_drawer, log_drawer),
+            *(session_page, saw_part, original, entry_text, act),
+            *(sign_in_page, sign_in, sign_out, prefer),
+            *(static_file, icon),
+        ],
+        exception_handlers={Exception: answer_error},
+        include_in_schema=False,
+    ),
+)

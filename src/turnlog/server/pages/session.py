@@ -1,0 +1,186 @@
+"""The page of one session: its timeline, its tokens turn by turn, what the model saw; and the forms that change it."""
+
+from typing import Annotated, Any
+
+from litestar import Response, get, post
+from litestar.params import Parameter
+from msgspec.structs import replace
+
+from ...access import Access
+from ...core import tokens
+from ...core.entries import Entry, User, text_of, user_content
+from ...core.principals import owns
+from ...core.session import Session
+from ...errors import NotFound, UsageError
+from ...sessions import Sessions
+from ..markdown import honest
+from ..service import AnyRequest, reading, service_of, writing
+from . import plot as plots, timeline as timelines
+from .signin import form_of
+from .view import ENTRIES_SHOWN, HEADERS, lead_to, local_path, path_to, read_some, show, with_marks
+
+PLOTTED_MAX = 5_000
+"""Entries that a chart is made from; turns of older entries are left out, and the chart says so."""
+ORIGINAL_MAX = 400
+"""Messages shown under one compaction; the timeline shows all."""
+
+Seq = Annotated[int | None, Parameter(ge=1, le=2**53)]
+
+
+@get("/session/{agent:str}/{sid:str}")
+async def session_page(
+    request: AnyRequest, agent: str, sid: str, turn: Seq = None, before: Seq = None, at: Seq = None
+) -> Response[str]:
+    """`turn`: what the model saw then. `before`: an older part of the timeline. `at`: the part around an entry."""
+    access, row = await reading(request, agent, sid)
+    sessions = access.sessions
+    end = before or (min(row.last_seq, at + ENTRIES_SHOWN // 2) + 1 if at else None)
+    entries = await read_some(sessions, row, before=end)
+    model = await access.model(agent)
+    found = await _steps(sessions, row)
+    turns = [step for step in found if step.kind == "turn"]
+    return await show(
+        request,
+        "session.html",
+        agent=agent,
+        row=row,
+        model=model,
+        items=timelines.timeline(await with_marks(sessions, row, entries), entries),
+        older=entries[0].seq if entries and entries[0].seq > 1 else None,
+        newest=end is None or end > row.last_seq,
+        plot=plots.draw(found, model.window),
+        steps=found[-plots.TURNS_DRAWN :],
+        may_write=owns(access.principal, row),
+        client=timelines.client_of(entries),
+        saw=await _saw(access, row, turns, turn),
+        shown_turn=turn or (len(turns) or 1),
+    )
+
+
+@get("/session/{agent:str}/{sid:str}/saw")
+async def saw_part(request: AnyRequest, agent: str, sid: str, turn: Seq = None) -> Response[str]:
+    access, row = await reading(request, agent, sid)
+    turns = [step for step in await _steps(access.sessions, row) if step.kind == "turn"]
+    saw = await _saw(access, row, turns, turn)
+    return await show(request, "part_saw.html", agent=agent, row=row, saw=saw, shown_turn=turn or len(turns))
+
+
+async def _steps(sessions: Sessions, row: Session) -> list[plots.PlotStep]:
+    found = plots.steps(await read_some(sessions, row, limit=PLOTTED_MAX))
+    missed = row.turn_count - sum(step.kind == "turn" for step in found) if row.last_seq > PLOTTED_MAX else 0
+    return [replace(step, n=step.n + missed) for step in found] if missed > 0 else found
+
+
+async def _saw(access: Access, row: Session, turns: list[plots.PlotStep], turn: int | None) -> dict[str, Any] | None:
+    """The prompt at the start of a turn: of the newest one, or of the one asked for."""
+    if not turns:
+        return None
+    step = next((step for step in turns if step.n == turn), None) if turn else turns[-1]
+    if step is None:
+        raise UsageError(f"there is no turn {turn}", hint=f"This session has turns {turns[0].n} to {turns[-1].n}.")
+    prompt = await access.prompt(row, at=step.seq)
+    schemas = [{"name": tool.name, "input_schema": tool.input_schema} for tool in prompt.tools]
+    size = tokens.of_messages(prompt.messages, system=prompt.system, tools=schemas)
+    messages = [(message["role"], _pieces(message["content"])) for message in prompt.messages]
+    return {
+        "n": step.n,
+        "seq": step.seq,
+        "first": turns[0].n,
+        "last": turns[-1].n,
+        "system": prompt.system,
+        "messages": messages,
+        "tools": prompt.tools,
+        "tokens": size,
+    }
+
+
+def _pieces(content: Any) -> list[tuple[str, str]]:
+    """(kind, text) for each block, as it is sent."""
+    if isinstance(content, str):
+        return [("text", content)]
+    return [_piece(block) for block in content]
+
+
+def _piece(block: dict[str, Any]) -> tuple[str, str]:
+    kind = str(block.get("type"))
+    match kind:
+        case "text":
+            return kind, str(block.get("text"))
+        case "tool_use":
+            return kind, f"{block.get('name')} {timelines.as_json(block.get('input'), timelines.INPUT_MAX_CHARS)}"
+        case "tool_result":
+            return kind, text_of(block.get("content"))
+        case "image" | "document":
+            return kind, ""
+        case _:
+            return kind, str(block.get("thinking") or "")
+
+
+@get("/session/{agent:str}/{sid:str}/original/{seq:int}")
+async def original(request: AnyRequest, agent: str, sid: str, seq: int) -> Response[str]:
+    """The messages that a compaction stands for."""
+    access, row = await reading(request, agent, sid)
+    sessions = access.sessions
+    entries = await sessions.expand(sid, seq)
+    shown = await _whole(sessions, row, entries[:ORIGINAL_MAX])
+    items = timelines.timeline(await with_marks(sessions, row, shown), shown)
+    more = len(entries) > ORIGINAL_MAX
+    [kept] = await sessions.fidelity(sid, seq)
+    return await show(
+        request, "part_original.html", agent=agent, row=row, kept=kept, items=items, more=more, may_write=False
+    )
+
+
+async def _whole(sessions: Sessions, row: Session, entries: list[Entry]) -> list[Entry]:
+    """Adds the `received` entries that hold the text of user entries."""
+    return await read_some(sessions, row, after=entries[0].seq - 1, before=entries[-1].seq + 1) if entries else []
+
+
+@get("/session/{agent:str}/{sid:str}/entry/{seq:int}")
+async def entry_text(request: AnyRequest, agent: str, sid: str, seq: int) -> Response[str]:
+    """The whole text of one entry, as plain text."""
+    access, row = await reading(request, agent, sid)
+    found = await read_some(access.sessions, row, after=seq - 1, before=seq + 1)
+    entry = next((entry for entry in found if entry.seq == seq), None)
+    if entry is None:
+        raise NotFound(f"there is no entry {seq}", hint=f"The session has entries 1 to {row.last_seq}.")
+    received = {e.seq: e for e in found if e.seq != seq}
+    content = user_content(entry, received) if isinstance(entry, User) else getattr(entry, "content", "")  # type: ignore[arg-type]
+    headers = {**HEADERS, "Content-Disposition": "inline"}
+    return Response(honest(text_of(content)), media_type="text/plain", headers=headers)
+
+
+@post("/session/{agent:str}/{sid:str}/{action:str}", status_code=200)
+async def act(request: AnyRequest, agent: str, sid: str, action: str) -> Response[str]:
+    """Carries out a form of the page; then the browser goes to where the outcome can be seen."""
+    access, row = await writing(request, agent, sid)
+    form, sessions = await form_of(request), access.sessions
+    chat, back = path_to("chat", agent, sid), local_path(form.get("next", "") or path_to("chat", agent, sid))
+    match action:
+        case "rename":
+            await sessions.rename(sid, form.get("title", ""))
+        case "fork":
+            at = form.get("at", "")
+            forked = await sessions.fork(sid, at=int(at) if at.isdecimal() and len(at) < 16 else None)
+            return lead_to(path_to("chat", agent, forked.id))
+        case "compact":
+            await access.compact(row)
+        case "undo":
+            await sessions.undo(sid)
+        case "retry":
+            service_of(request).check_open()
+            await access.accept_retry(row)
+        case "discard":
+            await sessions.discard(sid)
+        case "trash":
+            await sessions.set_status(sid, "trashed", "deleted on the page")
+            return lead_to(back if form.get("next") else path_to("chat", agent))
+        case "restore":
+            await sessions.set_status(sid, "inactive", "restored on the page")
+            return lead_to(chat)
+        case "erase":
+            await sessions.delete(sid)
+            return lead_to(path_to("chat", agent))
+        case _:
+            raise NotFound("there is no such action", hint="Use the buttons of the page.")
+    return lead_to(back)

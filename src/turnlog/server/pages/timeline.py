@@ -1,0 +1,312 @@
+"""Entries → the items of a page, in order. Pure, and without HTML: templates escape and sanitise.
+
+A conversation shows the current history, with folded entries behind their compaction. A timeline shows every entry in
+the order of writing.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from ...core import history, turns
+from ...core.entries import (
+    MESSAGES,
+    Assistant,
+    Block,
+    Compaction,
+    Content,
+    Entry,
+    Failed,
+    Foreign,
+    Message,
+    Opened,
+    Pin,
+    Received,
+    Rewind,
+    Shortened,
+    ToolResult,
+    Unpin,
+    User,
+    kind_of,
+    parted,
+    text_of,
+    tool_uses,
+    user_content,
+)
+from ...core.heard import is_heard
+from ...core.pairing import Pairing, pair
+from ...core.session import Session, active, live_path, marks_of, on_path
+from ...core.turns import Unanswered
+
+INPUT_MAX_CHARS = 8_000
+"""Of a tool call's input in a page; the URL of the entry has the whole input."""
+
+CLIENT_MAX_CHARS = 60
+"""Of the name that a client gives itself."""
+
+TimelineKind: TypeAlias = Literal["user", "assistant", "tool", "compaction", "note", "failed"]
+
+
+class Card(Struct, frozen=True, kw_only=True):
+    """A tool call and its result."""
+
+    name: str
+    input: str = ""
+    output: str | None = None
+    """None: there is no result yet."""
+    is_error: bool = False
+    seq: int = 0
+    """Of the result."""
+    left_out: bool = False
+    """The model refused the result and is not shown it."""
+
+
+class Fold(Struct, frozen=True, kw_only=True):
+    """A compaction as a marker."""
+
+    summary: str
+    before: int
+    after: int
+    entries: int
+    trigger: str
+    model: str
+    state: Literal["active", "under", "undone"]
+    undoable: bool = False
+
+
+class TimelineItem(Struct, frozen=True, kw_only=True):
+    kind: TimelineKind
+    seq: int
+    ts: str = ""
+    speaker: str = ""
+    text: str = ""
+    thinking: str = ""
+    images: int = 0
+    cards: tuple[Card, ...] = ()
+    fold: Fold | None = None
+    note: str = ""
+    """The name of a text; `values` go into it."""
+    values: Mapping[str, Any] = field(default_factory=lambda: cast("dict[str, Any]", {}))
+    tags: tuple[str, ...] = ()
+    """Names of texts: waiting, heard, rewound, folded, left_out, pinned, newer_fields, partial."""
+    retriable: bool = False
+    """Whether this is the failure of the last turn, which can be retried, edited or discarded."""
+    words: str = ""
+    """The message of that turn, to be edited; as ASCII JSON, so that the page's source has no deceptive characters."""
+
+
+def conversation(row: Session, entries: Sequence[Entry], folds: Sequence[Compaction] = ()) -> list[TimelineItem]:
+    """The current history: the active compactions (`folds`, older than `entries`), then the messages after them."""
+    stack = [mark.seq for mark in active(row.marks, row.last_seq)]
+    known = {entry.seq: entry for entry in (*folds, *entries) if isinstance(entry, Compaction)}
+    heads = [_fold_item(row, known[seq]) for seq in stack if seq in known]
+    # A row keeps only the latest marks of a long log; the marks of these entries are among them.
+    path = live_path(sorted((*row.marks, *marks_of(entries)), key=lambda mark: mark.seq), row.last_seq)
+    shown = [entry for entry in entries if _is_said(entry, row, stack) and on_path(entry.seq, path)]
+    return [*heads, *_items(row, shown, entries)]
+
+
+def timeline(row: Session, entries: Sequence[Entry]) -> list[TimelineItem]:
+    """Every entry in the order of writing, including those that were rewound or folded."""
+    taken = {seq for entry in entries if isinstance(entry, User) for seq in entry.from_}
+    return _items(row, [entry for entry in entries if not _is_taken(entry, taken)], entries)
+
+
+def _is_taken(entry: Entry, taken: set[int]) -> bool:
+    return isinstance(entry, Received) and entry.seq in taken
+
+
+def _is_said(entry: Entry, row: Session, stack: Sequence[int]) -> bool:
+    match entry:
+        case User() | Assistant() | ToolResult() | Failed():
+            return entry.seq >= row.boundary
+        case Received():
+            return entry.seq in (*row.received, *row.heard)
+        case Compaction():
+            return entry.seq not in stack  # undone ones stay visible; active ones are shown at the top
+        case Shortened() | Pin() | Unpin() | Rewind():
+            return True
+        case _:
+            return False
+
+
+def _items(row: Session, shown: Sequence[Entry], around: Sequence[Entry]) -> list[TimelineItem]:
+    received = {entry.seq: entry for entry in around if isinstance(entry, Received)}
+    parts = {entry.seq: parted(entry) for entry in around if isinstance(entry, MESSAGES)}
+    pairing = pair([part for entry in parts.values() for part in entry])
+    seqs = {entry.seq for entry in shown}
+    elsewhere = {id(call.result) for seq, call in pairing.pairs() if seq not in seqs}
+    left_out = history.survey(around).left_out
+    failed = turns.unanswered(around)
+    items: list[TimelineItem] = []
+    for entry in shown:
+        left = [part for part in parts.get(entry.seq, ()) if _is_left(part, pairing, elsewhere)]
+        if isinstance(entry, User | ToolResult) and not left:
+            continue  # shown on the cards of its calls
+        item = _item(row, entry, received, left, pairing)
+        cards = tuple(replace(card, left_out=card.seq in left_out) for card in item.cards)
+        items.append(replace(item, tags=(*item.tags, *_tags(row, entry, left_out)), cards=cards))
+        if failed and failed.failed == entry.seq:
+            items[-1] = replace(items[-1], retriable=True, words=_words_of(failed, around, received))
+    return items
+
+
+EDITED_MAX_CHARS = 20_000
+"""A failed message up to this length can be edited in the page. A longer one can be retried or discarded."""
+
+
+def _words_of(failed: Unanswered, around: Sequence[Entry], received: Mapping[int, Received]) -> str:
+    said = next((e for e in around if isinstance(e, User) and e.seq == failed.start), None)
+    words = text_of(user_content(said, received)) if said else ""
+    return json.dumps(words) if 0 < len(words) <= EDITED_MAX_CHARS else ""
+
+
+def _is_left(part: Message, pairing: Pairing, elsewhere: set[int]) -> bool:
+    """Whether no card of a call in this page shows it."""
+    return not isinstance(part, ToolResult) or pairing.is_orphan(part) or id(part) in elsewhere
+
+
+def _item(
+    row: Session, entry: Entry, received: Mapping[int, Received], left: Sequence[Message], pairing: Pairing
+) -> TimelineItem:
+    match entry:
+        case User() | ToolResult():
+            return _message(entry, received, left)
+        case Received():
+            tag = "heard" if is_heard(entry) else "waiting"
+            return replace(_said(entry.seq, entry.ts, entry.sender, entry.content), tags=(tag,))
+        case Assistant():
+            return _answer(row, entry, pairing)
+        case Compaction():
+            return _fold_item(row, entry)
+        case Failed():
+            return TimelineItem(
+                kind="failed", seq=entry.seq, ts=entry.ts, note="note_failed", text=entry.reason, speaker=entry.code
+            )
+        case _:
+            name, values = _note(entry)
+            return TimelineItem(kind="note", seq=entry.seq, ts=entry.ts, note=name, values=values)
+
+
+def _message(entry: User | ToolResult, received: Mapping[int, Received], left: Sequence[Message]) -> TimelineItem:
+    """The rest of a message: results whose calls are not in this page get cards of their own."""
+    cards = tuple(
+        Card(name=part.tool_use_id, output=text_of(part.content), is_error=part.is_error, seq=part.seq)
+        for part in left
+        if isinstance(part, ToolResult)
+    )
+    words = next((part for part in left if isinstance(part, User)), None)
+    if words is None:
+        return TimelineItem(kind="tool", seq=entry.seq, ts=entry.ts, cards=cards)
+    return replace(_said(words.seq, words.ts, words.sender, user_content(words, received)), cards=cards)
+
+
+def _said(seq: int, ts: str, sender: str | None, content: Content) -> TimelineItem:
+    return TimelineItem(
+        kind="user", seq=seq, ts=ts, speaker=sender or "", text=text_of(content), images=_images(content)
+    )
+
+
+def _answer(row: Session, entry: Assistant, pairing: Pairing) -> TimelineItem:
+    calls = tool_uses(entry)
+    results = pairing.results_of(entry) or [None] * len(calls)
+    return TimelineItem(
+        kind="assistant",
+        seq=entry.seq,
+        ts=entry.ts,
+        speaker=row.agent,
+        text=text_of(entry.content),
+        thinking=_thinking(entry.content),
+        cards=tuple(_card(call, result) for call, result in zip(calls, results, strict=True)),
+        tags=("partial",) if entry.stop == "interrupted" else (),
+    )
+
+
+def _card(call: Block, result: ToolResult | None) -> Card:
+    return Card(
+        name=str(call.get("name")),
+        input=as_json(call.get("input"), INPUT_MAX_CHARS),
+        output=None if result is None else text_of(result.content),
+        is_error=result is not None and result.is_error,
+        seq=0 if result is None else result.seq,
+    )
+
+
+def as_json(value: Any, limit: int) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)[:limit]
+
+
+def _thinking(content: Content) -> str:
+    if isinstance(content, str):
+        return ""
+    return "\n\n".join(str(block.get("thinking") or "") for block in content if block.get("type") == "thinking")
+
+
+def _images(content: Content) -> int:
+    return 0 if isinstance(content, str) else sum(block.get("type") == "image" for block in content)
+
+
+def _fold_item(row: Session, entry: Compaction) -> TimelineItem:
+    stack = [mark.seq for mark in active(row.marks, row.last_seq)]
+    state = "undone" if entry.seq not in stack else "active" if entry.seq == stack[-1] else "under"
+    fold = Fold(
+        summary=entry.summary,
+        before=entry.tokens_before,
+        after=entry.tokens_after,
+        entries=max(0, entry.first_kept - entry.covers[0]),
+        trigger=entry.trigger,
+        model=entry.model or "",
+        state=state,
+        undoable=state == "active",
+    )
+    return TimelineItem(kind="compaction", seq=entry.seq, ts=entry.ts, fold=fold)
+
+
+def _note(entry: Entry) -> tuple[str, dict[str, Any]]:
+    """The text has the name of the type, and may use every field of the entry."""
+    match entry:
+        case Shortened(plain=True):
+            return "note_plain", {"n": max(entry.targets, default=0)}
+        case Shortened():
+            return "note_shortened", {"n": len(entry.targets)}
+        case Foreign(unknown={"type": kind}):
+            return "note_unknown", {"type": kind}
+        case Foreign(raw={"turnlog": "request", "client": str(client), "match": str(match)}):
+            return "note_request", {"client": client[:CLIENT_MAX_CHARS] or "?", "match": match}
+        case Foreign(raw={"turnlog": "head"}):
+            return "note_head", {}
+        case Foreign():
+            return "note_foreign", {}
+        case _:
+            return f"note_{kind_of(entry)}", {name: getattr(entry, name) for name in entry.__struct_fields__}
+
+
+def client_of(entries: Sequence[Entry]) -> str:
+    """What the newest client of a relay calls itself; empty where there is none."""
+    for entry in reversed(entries):
+        match entry:
+            case Foreign(raw={"turnlog": "request", "client": str(client)}):
+                return client
+            case _:
+                continue
+    return ""
+
+
+def _tags(row: Session, entry: Entry, left_out: Mapping[int, int]) -> Iterable[str]:
+    if isinstance(entry, Opened | Compaction | Foreign):
+        return ()
+    tags: list[str] = []
+    if not on_path(entry.seq, live_path(row.marks, row.last_seq)):
+        tags.append("rewound")
+    elif isinstance(entry, User | Assistant | ToolResult) and entry.seq < row.boundary:
+        tags.append("folded")
+    if entry.seq in left_out:
+        tags.append("left_out")
+    if any(target == entry.seq for _, target in row.pins):
+        tags.append("pinned")
+    if entry.unknown:
+        tags.append("newer_fields")
+    return tags

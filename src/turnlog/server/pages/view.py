@@ -1,0 +1,238 @@
+"""What all pages share: language, colours, principal, templates, errors as pages, and reading a part of a session.
+
+Pages are rendered in a thread, so that a long conversation does not block the streams of others.
+"""
+
+import asyncio
+import hashlib
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, cast
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from litestar import Response
+from litestar.datastructures import Cookie
+from litestar.exceptions import MethodNotAllowedException, NotFoundException
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ... import web
+from ...core import history
+from ...core.entries import Compaction, Entry
+from ...core.principals import Principal
+from ...core.session import Session, active, marks_of
+from ...errors import Corrupt
+from ...sessions import Sessions
+from ...texts import Texts, of_header
+from .. import markdown
+from ..http import problems
+from ..http.auth import Token
+from ..service import CALLER, AnyRequest, service_of
+
+WEB = Path(web.__file__).parent
+LANGUAGE, THEME = "turnlog_language", "turnlog_theme"
+"""Names of cookies; neither is a secret."""
+KEPT_S = 365 * 24 * 3600
+ENTRIES_SHOWN = 200
+"""Of one session in one page."""
+FOLDS_SHOWN = 8
+"""Active compactions above a conversation; the page of the session shows all."""
+AMBER, RED = 30_000, 60_000
+"""Tokens from which a badge warns: larger contexts cost much, and models overlook parts of them."""
+HEADERS = {"Referrer-Policy": "same-origin"}
+"""With `no-referrer`, browsers send our own forms with `Origin: null`, which the gate refuses."""
+
+
+class Frame(Struct, frozen=True):
+    """The values that every template gets."""
+
+    t: Texts
+    theme: Literal["", "light", "dark"]
+    who: Principal | None
+    path: str
+    agents: tuple[str, ...]
+
+    @property
+    def is_admin(self) -> bool:
+        return self.who is not None and "admin" in self.who.scopes
+
+    @property
+    def may_look(self) -> bool:
+        """Whether the principal may read the sessions of others."""
+        return self.who is not None and not self.who.scopes.isdisjoint({"admin", "read"})
+
+    @property
+    def may_chat(self) -> bool:
+        return self.who is not None and not self.who.scopes.isdisjoint({"admin", "chat"})
+
+
+def frame_of(request: AnyRequest) -> Frame:
+    scope = cast("dict[str, Any]", request.scope)
+    token = cast("Token | None", scope.get(CALLER))
+    who = token.principal if token else None
+    query = cast("bytes", scope["query_string"]).decode("latin-1")
+    theme = request.cookies.get(THEME, "")
+    agents = service_of(request).agents
+    return Frame(
+        t=Texts("page", of_header(request.cookies.get(LANGUAGE), request.headers.get("accept-language", ""))),
+        theme=theme if theme in ("light", "dark") else "",  # type: ignore[arg-type]
+        who=who,
+        path=request.url.path + (f"?{query}" if query else "") if request.method == "GET" else "/",
+        agents=tuple(name for name in agents if who is None or who.agents is None or name in who.agents),
+    )
+
+
+def wants_part(request: AnyRequest) -> bool:
+    """Whether htmx asks for a part of a page."""
+    return request.headers.get("hx-request") == "true" and "hx-history-restore-request" not in request.headers
+
+
+async def show(request: AnyRequest, template: str, status: int = 200, **values: Any) -> Response[str]:
+    frame = frame_of(request)
+
+    def fill() -> str:
+        return _templates().get_template(template).render(frame=frame, t=frame.t, **values)
+
+    return answer(await asyncio.to_thread(fill), status)
+
+
+def answer(html: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[str]:
+    return Response(html, status_code=status, media_type="text/html", headers={**HEADERS, **(headers or {})})
+
+
+def lead_to(path: str, cookies: Sequence[Cookie] = ()) -> Response[str]:
+    """A redirect after a form. The browser repeats the kind of request: for a page, or by htmx for a part."""
+    return Response("", status_code=303, headers={**HEADERS, "Location": path}, cookies=list(cookies))
+
+
+def local_path(text: str) -> str:
+    """The path, if it is one of this server; otherwise `/`. Browsers read `\\` as `/` and skip tabs and line ends."""
+    plain = text.isascii() and text.isprintable() and "\\" not in text
+    return text if plain and text.startswith("/") and not text.startswith("//") else "/"
+
+
+def preference(name: str, value: str) -> Cookie:
+    return Cookie(key=name, value=value, path="/", max_age=KEPT_S, samesite="lax")
+
+
+def answer_error(request: AnyRequest, error: Exception) -> Response[str]:
+    """An error as a page."""
+    problem = problems.of(error)
+    if problem.status >= 500:
+        service_of(request).log.error("failed", path=request.url.path, exc_info=error)
+    template = "part_error.html" if wants_part(request) else "error.html"
+    frame = frame_of(request)
+    # The framework's text about a path is for programs, and only in English.
+    astray = isinstance(error, NotFoundException | MethodNotAllowedException)
+    html = _templates().get_template(template).render(frame=frame, t=frame.t, problem=problem, astray=astray)
+    return answer(html, problem.status, problems.headers_of(error))
+
+
+@lru_cache(maxsize=1)
+def _templates() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(WEB / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Any] = {
+        "markdown": markdown.render,
+        "name": markdown.name,
+        "plain": markdown.plain,
+        "commas": commas,
+        "short": short,
+        "moment": moment,
+        "rev": rev,
+    }
+    shared: dict[str, Any] = {"asset": asset, "path": path_to, "level": level, "LONG": markdown.SHOWN_MAX_CHARS}
+    found.filters.update(filters)  # pyright: ignore[reportUnknownMemberType]
+    found.globals.update(shared)
+    return found
+
+
+@lru_cache(maxsize=64)
+def asset(name: str) -> str:
+    """A URL with a digest: browsers may cache it for ever, and a changed file has another URL."""
+    digest = hashlib.sha256((WEB / "static" / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?v={digest}"
+
+
+def path_to(*parts: object) -> str:
+    return "/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+def commas(number: int) -> str:
+    return f"{number:,}"
+
+
+def short(number: int) -> str:
+    if number < 1_000:
+        return str(number)
+    if number < 1_000_000:
+        return f"{number / 1_000:.1f}k" if number < 100_000 else f"{number // 1_000}k"
+    return f"{number / 1_000_000:.1f}M"
+
+
+def level(tokens: int) -> str:
+    return "red" if tokens > RED else "amber" if tokens > AMBER else "calm"
+
+
+def rev(item: object) -> str:
+    """A checksum by which the page's script knows whether its copy of this item is current."""
+    return f"{zlib.crc32(repr(item).encode('utf-8', 'replace')):08x}"
+
+
+class Moment(Struct, frozen=True):
+    """A time in UTC; with JavaScript the page shows local time instead."""
+
+    iso: str
+    shown: str
+
+
+def moment(value: int | str) -> Moment:
+    try:
+        at = datetime.fromtimestamp(value / 1000, UTC) if isinstance(value, int) else datetime.fromisoformat(value)
+    except (ValueError, OverflowError, OSError):
+        return Moment("", "")
+    return Moment(at.isoformat(timespec="seconds"), at.strftime("%Y-%m-%d %H:%M"))
+
+
+async def read_some(
+    sessions: Sessions, row: Session, *, before: int | None = None, after: int = 0, limit: int = ENTRIES_SHOWN
+) -> list[Entry]:
+    """The last entries before that point, without damaged ones, which `turnlog doctor` names."""
+    end = min(before or row.last_seq + 1, row.last_seq + 1)
+    start = max(after, end - 1 - limit)
+    try:
+        found = await sessions.read(row, after=start, before=end)
+    except Corrupt:
+        whole = (await sessions.transcript(row.id)).entries
+        found = [entry for entry in whole if start < entry.seq < end]
+    for seq in history.missing(found, ()):
+        try:
+            found = [*(await sessions.read(row, after=seq - 1, limit=1)), *found]
+        except Corrupt:
+            continue
+    return sorted(found, key=lambda entry: entry.seq)
+
+
+async def with_marks(sessions: Sessions, row: Session, entries: Sequence[Entry]) -> Session:
+    """The row with all marks of these entries: in a long log, a row keeps only the latest marks."""
+    if not entries or entries[0].seq > row.pruned_to:
+        return row
+    return replace(row, marks=tuple(marks_of((await sessions.transcript(row.id)).entries)), pruned_compactions=0)
+
+
+async def read_conversation(sessions: Sessions, row: Session) -> tuple[list[Entry], list[Compaction]]:
+    """The current history: entries from the boundary on, and the active compactions before it."""
+    entries = await read_some(sessions, row, after=min(row.read_from, row.boundary) - 1)
+    folds: list[Compaction] = []
+    for mark in active(row.marks, row.last_seq)[-FOLDS_SHOWN:]:
+        folds += [e for e in await sessions.read(row, after=mark.seq - 1, limit=1) if isinstance(e, Compaction)]
+    return entries, folds

@@ -1,0 +1,495 @@
+"""Everything that is not a turn: opening, switching, listing, forking, rewinding, pinning, undoing, deleting.
+
+Every read and write of a session goes through this module, which checks the principal. A session that a principal may
+not see is NotFound, not Denied, so that ids cannot be guessed.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from copy import copy
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..core import (
+    compaction,
+    fidelity,
+    history,
+    keys,
+    names,
+    principals,
+    query as queries,
+    search,
+    tokens,
+    turns,
+    wellformed,
+)
+from ..core.compaction import Coverage
+from ..core.entries import (
+    MESSAGES,
+    Compaction,
+    Entry,
+    Opened,
+    Origin,
+    Pin,
+    Received,
+    Rewind,
+    Status,
+    Title,
+    Undo,
+    Unpin,
+    User,
+    inherited,
+    with_words,
+)
+from ..core.fidelity import Fidelity
+from ..core.history import History
+from ..core.keys import SessionKey
+from ..core.principals import OWNER, Principal
+from ..core.query import PAGE_MAX, Hit, Page, Query
+from ..core.session import Session, StatusValue, active, check_entry, cut_title
+from ..errors import Ambiguous, Corrupt, Denied, NotFound, UsageError
+from ..stores import Clock, Lease, Store
+from ..stores.stamping import now_ms, unreadable
+from . import own_answers, selection
+from .checking import checked_methods
+from .opening import Opener
+
+EDIT_WAIT_S = 5.0
+"""How long a change of a session's history waits for a running turn before it raises Busy."""
+
+# Sessions has a method `list`, which hides the builtin in its annotations.
+EntryList: TypeAlias = list[Entry]
+Hits: TypeAlias = list[Hit]
+Fidelities: TypeAlias = list[Fidelity]
+Explanation: TypeAlias = list[Coverage]
+PinBudget: TypeAlias = Callable[[str], Awaitable[int]]
+"""agent → the tokens that pins may fill in the window of its model."""
+
+
+class Loaded(Struct, frozen=True):
+    """The part of a session that a turn needs: its row and its tail."""
+
+    session: Session
+    entries: list[Entry]
+    damage: tuple[Corrupt, ...] = ()
+    """Damaged places; the entries around them are here."""
+
+
+@checked_methods
+class Sessions:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        principal: Principal = OWNER,
+        inject: str = "user",
+        pin_tokens: PinBudget | int | None = None,
+        clock: Clock | None = None,
+        random: Callable[[int], bytes] = os.urandom,
+        on_gone: Callable[[str], object] | None = None,
+        on_deleted: Callable[[str], object] | None = None,
+    ) -> None:
+        """`on_gone` is called with the id of a session that is about to be deleted or archived: its turn must end.
+        `on_deleted` is called with the id of a session that was deleted.
+        """
+        self._store = store
+        self._principal = principal
+        self._inject = inject
+        self._pin_tokens = pin_tokens
+        self._clock = clock or now_ms
+        self._random = random
+        self._on_gone = on_gone
+        self._on_deleted = on_deleted
+        self._opener = Opener(store, self._new_id)
+
+    @property
+    def principal(self) -> Principal:
+        return self._principal
+
+    def acting_for(self, principal: Principal) -> "Sessions":
+        """The same sessions with the rights of this principal. Only the owner's object can be restricted."""
+        if self._principal != OWNER:
+            raise Denied("only the owner may act for others")
+        other = copy(self)
+        other._principal = principal
+        return other
+
+    async def open(self, key: SessionKey | str, *, label: str | None = None) -> Session:
+        """The selected session of this key; created if there is none. Racing openers get the same one."""
+        place = self.own_key(key)
+        row = await self._opener.selected(place, label)
+        return row if row.status == "active" else await self.new(place, label=label)
+
+    def _new_id(self) -> str:
+        return keys.session_id(self._clock(), self._random(6))
+
+    async def new(
+        self, key: SessionKey | str, *, label: str | None = None, session_id: str | None = None, select: bool = True
+    ) -> Session:
+        """Creates another session at this key and selects it."""
+        place = self.own_key(key)
+        if session_id is not None:
+            row = await self._opener.create(place, keys.check_session_id(session_id), label, alone=True)
+        elif label is None and select:
+            # Another opener may create it first; it is the same session, because it has no label.
+            return await self._opener.select(place, self._new_id())
+        else:
+            row = await self._opener.create_somewhere(place, label)
+        return await self._opener.select(place, row.id, row) if select else row
+
+    async def select(self, session_id: str) -> Session:
+        """Selects this session: messages to its key go to it from now on."""
+        row = await self.writable(session_id)
+        return await self._opener.select(keys.parse(row.key), row.id, row)
+
+    async def resolve(self, text: str, *, key: SessionKey | str | None = None, agent: str | None = None) -> Session:
+        """A session by id, key or label, or a unique beginning of one. `key` and `agent` narrow the search."""
+        within = Query(key=keys.format(self.own_key(key)) if key else None, agent=agent, limit=PAGE_MAX)
+        for query in queries.readings(text, within):
+            rows = [row for row in (await self._store.find(query)).items if principals.sees(self._principal, row)]
+            if query.key is not None and query == Query(key=query.key, agent=agent, limit=PAGE_MAX):
+                rows = [row for row in rows if row.status == "active"] or rows[:1]
+            if len(rows) == 1:
+                return rows[0]
+            if rows:
+                names = [f"{row.id} ({row.label})" if row.label else row.id for row in rows[:20]]
+                raise Ambiguous(f"{text!r} fits {len(rows)} sessions: {', '.join(names)}", matches=[r.id for r in rows])
+        raise NotFound(f"no session fits {text[:80]!r}")
+
+    async def list(self, query: Query | None = None) -> Page[Session]:
+        """Newest first. A principal sees only their own sessions, and `total` counts only those.
+
+        If no session contains the only word of `q`, it is taken for the beginning of an id.
+        """
+        asked = principals.narrow(self._principal, query or Query())
+        page = await self._store.find(asked)
+        begins = queries.as_beginning(asked) if not page.total else None
+        return page if begins is None else await self._store.find(begins)
+
+    async def get(self, session_id: str, *, incarnation: str | None = None) -> Session:
+        return await self._visible(session_id, incarnation)
+
+    async def load(self, session: Session | str, *, incarnation: str | None = None) -> Loaded:
+        """Reads what a turn needs: the tail, waiting messages, and earlier entries that the tail refers to.
+
+        `session`: its id, or its row, which saves a lookup.
+        """
+        row = await self._visible(session, incarnation)
+        entries, damage = await self._read_around(row, row.read_from - 1)
+        named = [*row.pins, *((seq, seq) for seq in (*row.received, *row.heard))]
+        return Loaded(row, await self._with_named(row, entries, named), damage)
+
+    async def _with_named(self, row: Session, entries: EntryList, pins: Sequence[tuple[int, int]] = ()) -> EntryList:
+        """Adds the entries that these refer to, as far as they can be read."""
+        while wanted := history.missing(entries, pins):
+            found: EntryList = []
+            for seq in wanted:
+                with suppress(Corrupt):
+                    found += await self._read(row, after=seq - 1, limit=1)
+            if not any(entry.seq in wanted for entry in found):
+                break  # referenced, but damaged or missing
+            entries = sorted([*found, *entries], key=lambda entry: entry.seq)
+        return entries
+
+    async def transcript(self, session_id: str, *, after: int = 0, incarnation: str | None = None) -> Loaded:
+        """All entries; damaged places are left out and reported."""
+        row = await self._visible(session_id, incarnation)
+        entries, damage = await self._read_around(row, after)
+        return Loaded(row, entries, damage)
+
+    async def read(
+        self,
+        session: Session | str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int | None = None,
+        incarnation: str | None = None,
+    ) -> EntryList:
+        """`session`: its id, or its row, which saves a lookup."""
+        row = await self._visible(session, incarnation)
+        return await self._read(row, after=after, before=before, limit=limit)
+
+    async def _read(
+        self, row: Session, *, after: int = 0, before: int | None = None, limit: int | None = None
+    ) -> EntryList:
+        """Reads the session that was checked, and not another one that has its id by now."""
+        return await self._store.read(row.id, after=after, before=before, limit=limit, incarnation=row.incarnation)
+
+    async def _append(self, row: Session, body: Entry, *, lease: Lease | None = None) -> Session:
+        """The row after the append."""
+        return (await self._store.append(row.id, [body], lease=lease, incarnation=row.incarnation)).row
+
+    async def _now(self, row: Session) -> Session:
+        return await self._store.describe(row.id, incarnation=row.incarnation)
+
+    async def _read_around(
+        self, row: Session, after: int, *, before: int | None = None
+    ) -> tuple[EntryList, tuple[Corrupt, ...]]:
+        found: EntryList = []
+        damage: list[Corrupt] = []
+        while True:
+            try:
+                found += await self._read(row, after=after, before=before)
+                return found, tuple(damage)
+            except Corrupt as error:
+                damage.append(error)
+                if error.after > after:
+                    found += await self._read(row, after=after, before=error.after + 1)
+                if error.before is None or error.before - 1 <= after:  # nothing more, or nothing new
+                    return found, tuple(damage)
+                after = error.before - 1
+
+    async def history(
+        self,
+        session_id: str,
+        *,
+        system: str = "",
+        inject: str | None = None,
+        note: bool = False,
+        at: int | None = None,
+        with_reply: bool = False,
+        incarnation: str | None = None,
+    ) -> History:
+        """What the model would see now, or saw when the log ended at `at`.
+
+        `note`: whether a line after the summary names the history tools, as in calls that have both of them.
+        `with_reply`: user rows are written with their reply, so that a call is made while they are only `received`.
+        """
+        inject = inject or self._inject
+        if at is None:
+            loaded = await self.load(session_id, incarnation=incarnation)
+            return history.build(loaded.entries, system=system, inject=inject, note=note)
+        loaded = await self.transcript(session_id, incarnation=incarnation)
+        check_entry(loaded.session, at)
+        past = [entry for entry in loaded.entries if entry.seq <= at]
+        if with_reply and past and isinstance(past[-1], Received):
+            past += [entry for entry in loaded.entries if isinstance(entry, User) and at in entry.from_][:1]
+        return history.build(past, system=system, inject=inject, note=note)
+
+    async def explain(self, session_id: str) -> Explanation:
+        """How each entry is shown to the model."""
+        return compaction.explain((await self.transcript(session_id)).entries)
+
+    async def expand(self, session_id: str, seq: int | None = None) -> EntryList:
+        """The messages that a compaction replaces: the newest active one, or the one at `seq`.
+
+        User entries hold their content here, even if it is stored in `received` entries.
+        """
+        row = await self._visible(session_id)
+        stack = active(row.marks, row.last_seq)
+        seq = seq or (stack[-1].seq if stack else None)
+        if seq is None:
+            raise UsageError("no compaction is active in this session")
+        found = await self._read(row, after=seq - 1, limit=1)
+        match found:
+            case [Compaction() as entry]:
+                covered = await self._read(row, after=entry.covers[0] - 1, before=entry.first_kept)
+                whole = with_words(await self._with_named(row, covered))
+                return [item for item in whole if isinstance(item, MESSAGES)]
+            case _:
+                raise UsageError(f"entry {seq} is not a compaction")
+
+    async def fidelity(self, session_id: str, seq: int | None = None) -> Fidelities:
+        """What became of the identifiers of each compaction, oldest first; only of the one at `seq`, if it is given."""
+        found = fidelity.report((await self.transcript(session_id)).entries, seq)
+        if seq is not None and not found:
+            raise UsageError(f"entry {seq} is not a compaction")
+        return found
+
+    async def search(self, words: str, *, scope: Query | None = None, before: int | None = None) -> Hits:
+        """The best hits first. `in:SESSION` in the words names sessions, unless the scope names one already: then it is
+        a word like others. `before`: only entries with a smaller seq.
+        """
+        scope = principals.narrow(self._principal, scope or Query())
+        if scope.id is None and not scope.ids:
+            words, named = search.take_sessions(words)
+            if named:
+                scope = replace(scope, ids=tuple([(await self.resolve(name)).id for name in named]))
+        return await self._store.search(words, scope=scope, before=before)
+
+    async def rename(self, session_id: str, title: str) -> Session:
+        """Sets a title; an automatic title never replaces it."""
+        if not names.is_seen(cut_title(title)):
+            raise UsageError("a title cannot be empty", hint="Use at least one visible character.")
+        row = await self.writable(session_id)
+        return await self._append(row, Title(title=cut_title(title), by="user"))
+
+    async def set_status(
+        self, session_id: str, value: StatusValue, reason: str = "", *, incarnation: str | None = None
+    ) -> Session:
+        """Archives, trashes or restores (as inactive). The key then has no selected session until it is opened."""
+        row = await self.writable(session_id, incarnation)
+        wellformed.accepted(body := Status(value=value, reason=reason))  # before the key is deselected
+        if value != "active" and self._on_gone:
+            self._on_gone(session_id)
+        await self._deselect(row)
+        return await self._append(row, body)
+
+    async def renew(self, row: Session, reason: str) -> Session:
+        """Archives this session; its key gets a new one, and never an earlier one."""
+        await self._deselect(self.admit(row, write=True), forget=True)
+        await self.set_status(row.id, "archived", reason, incarnation=row.incarnation)
+        return await self.open(row.key)
+
+    async def delete(self, session_id: str, *, incarnation: str | None = None) -> None:
+        """Deletes at once and for good. A turn that runs in it can no longer write, even if its id is used again."""
+        row = await self.writable(session_id, incarnation)
+        if self._on_gone:
+            self._on_gone(session_id)
+        await self._deselect(row)
+        await self._store.delete(session_id, incarnation=row.incarnation)
+        if self._on_deleted:
+            self._on_deleted(session_id)
+
+    async def _deselect(self, row: Session, *, forget: bool = False) -> None:
+        # Before the session is deleted: a crash in between leaves a session that can still be opened and deleted again.
+        old = await selection.chosen(self._store.ledger, row.key)
+        if old and old.id == row.id:
+            rest = await selection.without(self._store, row.key, old, forget=forget)
+            await selection.change(self._store.ledger, row.key, old, rest)
+
+    async def fork(self, session_id: str, *, at: int | None = None, label: str | None = None) -> Session:
+        """Creates a session at the same key with a copy of the past up to `at`. The source is not changed."""
+        source = await self._visible(session_id)
+        at = source.last_seq if at is None else at
+        check_entry(source, at)
+        key = self.own_key(source.key)
+        past = await self.past(source, at)
+        new_id = self._new_id()
+        opened = Opened(
+            id=new_id,
+            key=source.key,
+            agent=key.agent,
+            channel=key.channel,
+            label=names.check_label(label),
+            forked_from=Origin(id=session_id, seq=at),
+        )
+        async with self._store.lease(new_id) as lease:
+            await self._store.append(new_id, [opened, *inherited(past)], expect=0, lease=lease)
+        return await self._store.describe(new_id)
+
+    async def past(self, row: Session, at: int) -> EntryList:
+        """Entries up to this one. Damaged places become entries without effect, so that later ones keep their seqs."""
+        self.admit(row)
+        found, damage = await self._read_around(row, 0, before=at + 1)
+        there = {entry.seq: entry for entry in found}
+        return [
+            there.get(seq) or unreadable(seq, next(error for error in reversed(damage) if error.after < seq))
+            for seq in range(1, at + 1)
+        ]
+
+    async def rewind(self, session_id: str, to: int) -> Session:
+        """Continues the history from entry `to`, which must end a turn. Rewind forward to come back."""
+        row = await self.writable(session_id)
+        async with self._editing(session_id) as lease:
+            row = await self._now(row)
+            if not await self._ends_a_turn(row, to):
+                turns.check_end((await self.transcript(row.id)).entries, to)
+            return await self._append(row, Rewind(to=to), lease=lease)
+
+    async def _ends_a_turn(self, row: Session, to: int) -> bool:
+        """Whether no turn was running when the log ended there; False if the row does not remember that part."""
+        path = row.shape.path_to(to, row.last_seq) if 1 <= to <= row.last_seq else None
+        said: EntryList = []
+        for first, last in turns.looked_at(path or ()):
+            found, _ = await self._read_around(row, first - 1, before=last + 1)  # damage does not stop a rewind
+            said = [*found, *said]
+            if (over := turns.is_over_after(said)) is not None:
+                return over
+        return path is not None and not row.pruned_to
+
+    async def discard(self, session_id: str) -> Session:
+        """Hides the last turn, which must have failed. Nothing is removed: rewind forward to come back."""
+        row = await self.writable(session_id)
+        async with self._editing(session_id) as lease:
+            failed = turns.unanswered((await self.load(session_id)).entries)
+            if failed is None:
+                raise UsageError("the last turn did not fail", hint="Use rewind to go back before an answered turn.")
+            return await self._append(row, Rewind(to=failed.start - 1), lease=lease)
+
+    async def pin(self, session_id: str, target: int) -> Session:
+        """Keeps this message in the prompt word for word, even after a compaction, within the pin budget."""
+        row = await self.writable(session_id)
+        found = await self._read(row, after=target - 1, limit=1) if target > 0 else []
+        if not found or not isinstance(found[0], MESSAGES):
+            raise UsageError(f"entry {target} is not a message", hint="Pin a user, assistant or tool_result entry.")
+        await self._check_shown(session_id, target)
+        await self._check_pins(row, target)
+        return await self._append(row, Pin(target=target))
+
+    async def _check_shown(self, session_id: str, target: int) -> None:
+        state = next((found.state for found in await self.explain(session_id) if found.seq == target), "none")
+        if state in ("rewound", "left_out"):
+            why = "was rewound" if state == "rewound" else "is left out, because the model refused it"
+            raise UsageError(f"entry {target} {why}, so it cannot be pinned", hint="Pin a message that the model sees.")
+
+    async def _check_pins(self, row: Session, target: int) -> None:
+        budget = self._pin_tokens if isinstance(self._pin_tokens, int | None) else await self._pin_tokens(row.agent)
+        if budget is None:
+            return
+        entries: EntryList = []
+        while missing := history.missing(entries, [*row.pins, (target, target)]):
+            for seq in missing:
+                entries += await self._read(row, after=seq - 1, limit=1)
+        view = history.survey(sorted(entries, key=lambda entry: entry.seq))
+        messages = (entry for entry in entries if isinstance(entry, MESSAGES))
+        size = sum(tokens.of_text(history.as_text(history.whole_content(entry, view))) for entry in messages)
+        if size > budget:
+            raise UsageError(
+                f"the pins would take about {size:,} tokens; the budget is {budget:,}",
+                hint="Unpin something first, or raise compaction.pin_budget.",
+            )
+
+    async def unpin(self, session_id: str, target: int) -> Session:
+        row = await self.writable(session_id)
+        if all(held != target for _, held in row.pins):
+            raise UsageError(f"entry {target} is not pinned")
+        return await self._append(row, Unpin(target=target))
+
+    async def undo(self, session_id: str, target: int | None = None) -> Session:
+        """Undoes the newest active compaction (or the shortening at `target`); later turns stay."""
+        row = await self.writable(session_id)
+        async with self._editing(session_id) as lease:
+            row = await self._now(row)
+            stack = active(row.marks, row.last_seq)
+            if target is None and not stack:
+                raise UsageError("no compaction is active in this session", hint="There is nothing to undo.")
+            return await self._append(row, Undo(target=target if target is not None else stack[-1].seq), lease=lease)
+
+    async def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
+        if "admin" not in self._principal.scopes:
+            raise Denied("only an administrator may rebuild the index")
+        found = await self._store.reindex(progress)
+        await own_answers.rebuild(self._store)
+        return found
+
+    def _editing(self, session_id: str) -> AbstractAsyncContextManager[Lease]:
+        return self._store.lease(session_id, wait_s=EDIT_WAIT_S)
+
+    def admit(self, row: Session, *, write: bool = False) -> Session:
+        """The row, if this principal may see its session, or with `write` change it. All checks are here."""
+        if not principals.sees(self._principal, row):
+            raise NotFound(f"there is no session {row.id}")
+        if write and not principals.owns(self._principal, row):
+            raise Denied("you may not change this session")
+        return row
+
+    async def _visible(self, session: Session | str, incarnation: str | None = None) -> Session:
+        if isinstance(session, Session):
+            return self.admit(session)
+        return self.admit(await self._store.describe(session, incarnation=incarnation))
+
+    async def writable(self, session_id: str, incarnation: str | None = None) -> Session:
+        """The row, if this principal may change its session."""
+        return self.admit(await self._store.describe(session_id, incarnation=incarnation), write=True)
+
+    def own_key(self, key: SessionKey | str) -> SessionKey:
+        """The key itself, if this principal may use it."""
+        place = keys.parse(key) if isinstance(key, str) else key
+        keys.check_agent(place.agent)
+        principals.check_key(self._principal, place)
+        return place

@@ -1,0 +1,169 @@
+"""Finds words in sessions, to erase them: in entries, and in what was made from them (summaries, titles, forks)."""
+
+from base64 import b64decode
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from typing import Any, Literal, TypeAlias, cast
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from ..core import erasing
+from ..core.entries import Compaction, Entry, Title, Transcript, kind_of, text_of
+from ..core.query import PAGE_MAX, Query
+from ..core.rows import Session
+from ..core.session import live_path, marks_of, on_path
+from ..errors import Denied, UsageError
+from ..stores import Store
+from . import Sessions
+
+TEXT_MIN_CHARS = 3
+"""A shorter text would be found everywhere."""
+Made: TypeAlias = Literal["entry", "summary", "title", "fork", "label", "convlog", "ledger"]
+
+
+class FoundWords(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A place that holds words to be erased. It never repeats them."""
+
+    made: Made
+    session_id: str = ""
+    seq: int = 0
+    type: str = ""
+    where: str = ""
+    count: int = 1
+    free: bool = False
+    """Whether it can be erased without redaction."""
+
+
+class SessionFinds(Struct, frozen=True):
+    """The entries of one session."""
+
+    row: Session
+    entries: list[FoundWords]
+    derived: list[FoundWords]
+    texts: list[str]
+    """What these entries say, to find copies of it. Never shown."""
+
+
+def check_asked(seqs: Sequence[int], text: str | None, *, everywhere: bool) -> None:
+    if bool(seqs) == (text is not None):
+        raise UsageError("say what to erase: entries or a text", hint="Use either seqs (--seq) or text (--text).")
+    if text is not None and len(text.strip()) < TEXT_MIN_CHARS:
+        raise UsageError(f"the text has fewer than {TEXT_MIN_CHARS} characters", hint="Give a longer part of it.")
+    if everywhere and seqs:
+        raise UsageError("entries are numbered in each session", hint="Use a text to erase it everywhere.")
+
+
+async def look(sessions: Sessions, row: Session, seqs: Sequence[int], text: str | None) -> SessionFinds:
+    """What is to be erased in one session."""
+    if "admin" not in sessions.principal.scopes:
+        raise Denied("only an administrator may erase")
+    log = (await sessions.transcript(row.id, incarnation=row.incarnation)).entries
+    if text is None:
+        chosen = erasing.plan(log, seqs, redact=True).seqs
+        made = _made_from(log, set(chosen))
+    else:
+        holding = [entry for entry in log if not entry.erased and entry.blank is not None and holds(entry, text)]
+        made = [entry.seq for entry in holding if isinstance(entry, Compaction | Title)]
+        chosen = sorted(erasing.together(log, [entry.seq for entry in holding if entry.seq not in made]))
+    return _finds(row, log, [seq for seq in chosen if seq not in made], made, text)
+
+
+def _finds(row: Session, log: Transcript, chosen: Sequence[int], made: Sequence[int], text: str | None) -> SessionFinds:
+    there = {entry.seq: entry for entry in log if not entry.erased and entry.blank is not None}
+    free = _free(log)
+    entries = [FoundWords("entry", row.id, n, kind_of(there[n]), free=n in free) for n in chosen if n in there]
+    derived = [
+        FoundWords("summary" if isinstance(there[n], Compaction) else "title", row.id, n, kind_of(there[n]))
+        for n in made
+        if n in there
+    ]
+    said = [text_of(getattr(there[n], "content", "")) for n in chosen if n in there]
+    return SessionFinds(row, entries, derived, [text] if text is not None else [one for one in said if one.strip()])
+
+
+def _free(log: Transcript) -> set[int]:
+    """The entries that were rewound. Facts that no longer count are found when they are erased."""
+    path = live_path(marks_of(log), log[-1].seq) if log else []
+    return {entry.seq for entry in log if not on_path(entry.seq, path)}
+
+
+def _made_from(log: Transcript, chosen: Collection[int]) -> list[int]:
+    """Summaries that cover these entries, and titles that were made of the conversation."""
+    found: list[int] = []
+    for entry in log:
+        if isinstance(entry, Compaction) and any(entry.covers[0] <= seq <= entry.covers[1] for seq in chosen):
+            found.append(entry.seq)
+        if isinstance(entry, Title) and entry.by == "auto":
+            found.append(entry.seq)
+    return [seq for seq in found if seq not in chosen]
+
+
+def holds(entry: Entry, text: str) -> bool:
+    """Whether any text in the entry contains these words; case does not matter. Bytes in facts are looked at too."""
+    wanted = text.casefold()
+    return any(wanted in found.casefold() for found in _texts(to_builtins(entry)))
+
+
+def _texts(value: Any) -> Iterable[str]:
+    waiting: list[Any] = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            fields = cast("dict[str, Any]", item)
+            data = fields.get("$bytes")
+            if len(fields) == 1 and isinstance(data, str):
+                yield _decoded(data)
+            else:
+                waiting += [*fields.keys(), *fields.values()]
+        elif isinstance(item, list):
+            waiting += cast("list[Any]", item)
+
+
+def _decoded(data: str) -> str:
+    try:
+        return b64decode(data, validate=True).decode("utf-8", "ignore")
+    except ValueError:
+        return data
+
+
+async def related(store: Store, row: Session) -> list[Session]:
+    """The sessions that were forked from this one or its forks, and those it was forked from."""
+    rows = {one.id: one async for one in every_session(store)}
+    found = {row.id}
+    while True:
+        more = {name for name, one in rows.items() if one.forked_from and one.forked_from.id in found}
+        more |= {one.forked_from.id for name, one in rows.items() if name in found and one.forked_from}
+        if more <= found:
+            return [rows[name] for name in sorted(found - {row.id}) if name in rows]
+        found |= more
+
+
+async def every_session(store: Store) -> AsyncIterator[Session]:
+    query = Query(limit=PAGE_MAX)
+    while True:
+        page = await store.find(query)
+        for row in page.items:
+            yield row
+        if page.next is None:
+            return
+        query = replace(query, cursor=page.next)
+
+
+async def look_in_fork(sessions: Sessions, row: Session, source: Sequence[Entry], text: str | None) -> list[FoundWords]:
+    """The entries of a related session that hold the text, or are copies of these entries."""
+    log = (await sessions.transcript(row.id, incarnation=row.incarnation)).entries
+    copies = {(entry.seq, entry.ts) for entry in source}
+    chosen = [
+        entry.seq
+        for entry in log
+        if not entry.erased
+        and entry.blank is not None
+        and ((entry.seq, entry.ts) in copies if text is None else holds(entry, text))
+    ]
+    kinds = {entry.seq: kind_of(entry) for entry in log}
+    open_ones = {entry.seq for entry in log if not entry.erased and entry.blank is not None}
+    return [
+        FoundWords("fork", row.id, seq, kinds[seq]) for seq in sorted(erasing.together(log, chosen)) if seq in open_ones
+    ]

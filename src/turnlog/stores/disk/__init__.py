@@ -1,0 +1,1 @@
+"""What the stores on disk need of the operating system: files, locks, fsync."""

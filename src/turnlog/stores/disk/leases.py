@@ -1,0 +1,236 @@
+"""Leases as locks on small files, one for each session that had a turn recently.
+
+The operating system ends a lock with its process, so there is no expiry to wait for and no clock to trust. The file
+names the holder, for people. It stays open for the next turn of its session, because creating and removing a file each
+time costs more than storing the turn. A file left by a crash is unlocked and is used again.
+
+Why a lease has an epoch, and what goes wrong without one, is drawn in `postgres/leases`. Here nothing expires, so the
+lock alone keeps a second process away; the epoch only tells one holder from the next.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from weakref import WeakSet
+
+import msgspec
+
+from ...errors import Busy, Conflict, UsageError
+from .. import Lease
+from .files import disk_errors, lock, make_dir, open_private, unlock
+
+POLL_FIRST_S = 0.005
+POLL_MAX_S = 0.1
+KEPT_MAX = 256
+"""The number of files that stay open while nobody holds their lease."""
+
+_open_fds: set[int] = set()
+_everyone: "WeakSet[FileLeases]" = WeakSet()
+
+
+def _forget_in_child() -> None:
+    """A forked child must not keep its parent's leases alive, nor mistake its own files for them."""
+    for fd in _open_fds:
+        os.close(fd)
+    _open_fds.clear()
+    for leases in _everyone:
+        leases.forget()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class FileLease:
+    """Epochs rise from holder to holder: the lock orders the holders, the clock only numbers them."""
+
+    def __init__(self, session_id: str, epoch: int) -> None:
+        self.session_id = session_id
+        self.epoch = epoch
+        self.live = True
+
+    async def regain(self) -> bool:
+        return False
+
+
+def check(lease: Lease | None, session_id: str) -> bool:
+    """Whether a lease is given; raises if it is not a live one for this session."""
+    if lease is None:
+        return False
+    if lease.session_id != session_id:
+        raise UsageError(f"the lease is for session {lease.session_id}, not {session_id}")
+    if not lease.live:
+        raise Conflict(
+            "the lease has ended; another process may run the turn now", hint="Take a new lease and read again."
+        )
+    return True
+
+
+class FileLeases:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._queues: dict[str, asyncio.Lock] = {}
+        self._kept: dict[str, int] = {}
+        """Open files of leases that this process does not hold, by session, longest unused first."""
+        self._room = KEPT_MAX
+        _everyone.add(self)
+
+    @asynccontextmanager
+    async def take(self, session_id: str, wait_s: float | None) -> AsyncGenerator[FileLease]:
+        deadline = None if wait_s is None else time.monotonic() + wait_s
+        queue = self._queues.setdefault(session_id, asyncio.Lock())
+        try:
+            async with _within(queue, deadline, session_id, self._path(session_id)):
+                fd = await self._acquire(session_id, deadline)
+                lease = FileLease(session_id, time.time_ns())
+                try:
+                    yield lease
+                finally:
+                    lease.live = False
+                    self._release(fd, session_id)
+        finally:
+            if not queue.locked():  # a waiter still has it open; the lock on the file keeps them apart
+                self._queues.pop(session_id, None)
+
+    def _path(self, session_id: str) -> str:
+        """Text, because this runs in every append."""
+        return f"{self._folder}{os.sep}{session_id}.lock"
+
+    async def _acquire(self, session_id: str, deadline: float | None) -> int:
+        pause = POLL_FIRST_S
+        while (fd := self._try(session_id)) is None:
+            if deadline is not None and time.monotonic() + pause > deadline:
+                raise busy(session_id, self._path(session_id))
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, POLL_MAX_S)
+        return fd
+
+    def _try(self, session_id: str) -> int | None:
+        path = self._path(session_id)
+        with disk_errors("the lease cannot be taken"):
+            while True:
+                fd = self._kept.pop(session_id, None)
+                fd = self._open(path) if fd is None else fd
+                try:
+                    if not lock(fd, wait=False):
+                        _close(fd)
+                        return None
+                    if _is_still(path, fd):
+                        _name_holder(fd)
+                        return fd
+                except OSError:
+                    _close(fd)
+                    raise
+                _close(fd)  # the file was removed: this lock is worthless
+
+    def _open(self, path: str) -> int:
+        try:
+            fd = open_private(path, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            match error.errno:
+                case errno.ENOENT:
+                    make_dir(self._folder)
+                case errno.EMFILE | errno.ENFILE if self._kept:
+                    self._remove_all()
+                case _:
+                    raise
+            fd = open_private(path, os.O_RDWR | os.O_CREAT)
+        _open_fds.add(fd)
+        return fd
+
+    def _release(self, fd: int, session_id: str) -> None:
+        if fd not in _open_fds:
+            return  # in a forked child: the lease belongs to its parent
+        unlock(fd)
+        self._kept[session_id] = fd
+        while len(self._kept) > self._room:
+            self._remove(next(iter(self._kept)))
+
+    def close(self) -> None:
+        self._room = 0
+        self._remove_all()
+
+    def forget(self) -> None:
+        """The files are closed already."""
+        self._kept.clear()
+
+    def _remove_all(self) -> None:
+        for session_id in list(self._kept):
+            self._remove(session_id)
+
+    def _remove(self, session_id: str) -> None:
+        """Removes the file too, unless another process holds the lease."""
+        fd, path = self._kept.pop(session_id), self._path(session_id)
+        if fd not in _open_fds:
+            return
+        try:
+            if lock(fd, wait=False) and _is_still(path, fd):
+                os.unlink(path)
+        except OSError:  # the file stays for the next holder
+            pass
+        finally:
+            _close(fd)
+
+
+def _close(fd: int) -> None:
+    _open_fds.discard(fd)
+    os.close(fd)
+
+
+@asynccontextmanager
+async def _within(queue: asyncio.Lock, deadline: float | None, session_id: str, path: str) -> AsyncGenerator[None]:
+    if queue.locked():
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                await queue.acquire()
+        except TimeoutError:
+            raise busy(session_id, path) from None
+    else:
+        await queue.acquire()  # at once
+    try:
+        yield
+    finally:
+        queue.release()
+
+
+def _is_still(path: str, fd: int) -> bool:
+    try:
+        return os.stat(path, follow_symlinks=False).st_ino == os.fstat(fd).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _name_holder(fd: int) -> None:
+    """Writes who holds the lease, unless the file says so already: one append after the other takes it anew."""
+    told = msgspec.json.encode({"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time())})
+    if os.pread(fd, len(told) + 1, 0) != told:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, told, 0)
+
+
+@asynccontextmanager
+async def held(
+    lease: Lease | None, session_id: str, own: AbstractAsyncContextManager[Lease] | None
+) -> AsyncGenerator[None]:
+    """Runs with the given lease; without one, with its own, if there is one."""
+    if lease is not None:
+        check(lease, session_id)
+    if lease is not None or own is None:
+        yield
+        return
+    async with own:
+        yield
+
+
+def busy(session_id: str, path: str) -> Busy:
+    try:
+        told = msgspec.json.decode(Path(path).read_bytes())
+        since = time.strftime("%H:%M:%S", time.gmtime(told["since"]))
+        who = f"process {told['pid']} on {told['host']}, since {since} UTC"
+    except (OSError, ValueError, KeyError, TypeError):
+        who = "another process"
+    return Busy(f"a turn is running in session {session_id} ({who})", holder=who)

@@ -1,0 +1,112 @@
+"""The files of one folder: which sessions they are, and what the index of their own program says about them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ...core.entries import Opened
+from ...core.session import Session
+from .. import Notice
+from ..disk.files import listing
+from . import foreign_index
+from .foreign_index import ForeignIndexRow
+from .layouts import Place
+from .transcript import Home
+
+
+class Folder:
+    def __init__(self, place: Place, name: str, notice: Callable[[Notice], None]) -> None:
+        self._place = place
+        self._name = name
+        self._path = place.folder(name)
+        self._notice = notice
+        self._names: dict[str, str] = {}
+        self._told: dict[str, ForeignIndexRow] = {}
+        self._heard: tuple[int, ...] | None = None
+        self._noted: set[str] = set()
+
+    def path_of(self, session_id: str) -> Path:
+        return self._path / self._names.get(session_id, f"{session_id}.jsonl")
+
+    def home(self, session_id: str) -> Home:
+        told = self._told.get(session_id, ForeignIndexRow())
+        opened = foreign_index.stand_in(self._place, self._name, session_id, told)
+        return Home(self.path_of(session_id), self._name, opened, self._place.written)
+
+    def new_home(self, opened: Opened) -> Home:
+        self._names[opened.id] = self._place.file_name(opened)
+        return Home(self.path_of(opened.id), self._name, opened, self._place.written)
+
+    def has(self, session_id: str) -> bool:
+        if self._place.layout.arrangement != "agents" and session_id not in self._names:
+            self.list()
+        path = self.path_of(session_id)
+        return path.exists() and not path.is_symlink()
+
+    def list(self) -> dict[str, os.DirEntry[str]]:
+        """id → its file, as the folder is now."""
+        found: dict[str, os.DirEntry[str]] = {}
+        for entry in listing(self._path):
+            session_id = self._place.id_in(entry.name, self._path)
+            if session_id is None:
+                continue
+            if not entry.is_file(follow_symlinks=False):
+                if entry.is_symlink():
+                    self._note("a symbolic link is not followed", entry.path)
+            elif session_id in found:
+                self._note("a second file of the same session is left alone", entry.path, session_id)
+            else:
+                found[session_id] = entry
+        self._names = {session_id: entry.name for session_id, entry in found.items()}
+        return found
+
+    def _note(self, what: str, where: str, session_id: str = "") -> None:
+        """Reports it once, because the folder is listed again and again."""
+        if where not in self._noted:
+            self._noted.add(where)
+            self._notice(Notice(what=what, where=where, session_id=session_id))
+
+    def titled(self, row: Session) -> Session:
+        """The row with the title of the other program's index."""
+        told = self._told.get(row.id)
+        return row if told is None else foreign_index.titled(row, told)
+
+    def listen(self) -> bool:
+        """Reads the other program's own index; returns whether it was replaced since the last call."""
+        found = self._index_now()
+        if found == self._heard:
+            return False
+        self._heard = found
+        try:
+            self._told = foreign_index.told(self._place, foreign_index.read(self._place, self._name))
+        except foreign_index.Unreadable as error:
+            where = str(self._place.published(self._name))
+            self._note(f"this index cannot be read ({error}); the sessions are found all the same", where)
+        return True
+
+    def _index_now(self) -> tuple[int, ...]:
+        try:
+            about = os.stat(self._place.published(self._name) or self._path)
+        except OSError:
+            return ()
+        return about.st_ino, about.st_size, about.st_mtime_ns
+
+    def size_of(self, session_id: str) -> int:
+        try:
+            return os.stat(self.path_of(session_id), follow_symlinks=False).st_size
+        except OSError:
+            return 0
+
+
+class Looked:
+    """The progress of reading many files, in bytes."""
+
+    def __init__(self, progress: Callable[[int, int], None] | None, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None:
+            self._progress(min(self._done, self._total), self._total)

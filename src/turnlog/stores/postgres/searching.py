@@ -1,0 +1,185 @@
+"""Searches the PostgreSQL store: what is indexed of an entry, and how the index is asked.
+
+A tsvector holds lexemes without their places. So a phrase of several tokens gives candidates, which are then compared
+with the entry's own text. Neighbouring characters of scripts without blanks, and neighbouring numbers, are lexemes as
+pairs too: alone they occur in most texts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from ...codecs import native
+from ...core import query as queries
+from ...core.entries import Entry
+from ...core.query import Query
+from ...core.rows import Session, decode_row
+from ...core.search import Candidate, Phrase, Sought, Wanted
+from ...core.searchable import SearchUnit
+from ...core.snippets import occurs
+from ...core.words import BORDER, SINGLE, fold, indexed
+from .. import sql
+from ..finding import EntryPlace, text_of_part
+from .pool import PostgresPool
+from .statements import conditions, current, lexeme, storable
+
+LEXEME_CHARS = 400
+"""A lexeme has at most 2,046 bytes. Longer tokens are found by their beginning and then compared whole."""
+SEARCH_S = 60.0
+NEVER = 1 << 62
+_ORDER = "t.at DESC, t.session_id, t.seq DESC, t.part"
+
+
+def lexemes_of(unit: SearchUnit) -> list[str]:
+    tokens = indexed(unit.text)
+    kept = {token[:LEXEME_CHARS] for token in tokens}
+    kept.update(first + second for first, second in _pairs(tokens))
+    kept.discard(BORDER)
+    return sorted({*map(storable, kept), *unit.facets} - {""})
+
+
+def _pairs(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Two numbers are joined by a sign that no token has."""
+    for first, second in pairwise(tokens):
+        if first.isdigit() and second.isdigit():
+            yield first[:LEXEME_CHARS], "·" + second[:LEXEME_CHARS]
+        elif len(first) == len(second) == 1 and SINGLE.match(first) and SINGLE.match(second):
+            yield first, second
+
+
+class PostgresLooking:
+    def __init__(self, db: PostgresPool, scope: Query, before: int | None) -> None:
+        self._db = db
+        self._inside, self._values = _inside(scope, before)
+
+    async def candidates(self, step: Sequence[Wanted], sought: Sought) -> list[list[Candidate]]:
+        found: dict[Wanted, list[Candidate]] = {}
+        exact = [wanted for wanted in step if _is_exact(wanted, sought)]
+        if exact:
+            found.update(await self._exact(exact, sought))
+        for wanted in step:
+            if wanted not in found:
+                found[wanted] = await self._compared(wanted, sought)
+        return [found[wanted] for wanted in step]
+
+    async def _exact(self, several: Sequence[Wanted], sought: Sought) -> dict[Wanted, list[Candidate]]:
+        """Lists for which the index alone decides, in one statement."""
+        parts: list[str] = []
+        values: list[Any] = []
+        for n, wanted in enumerate(several):
+            one, some = self._statement(wanted, sought, "t.session_id, t.seq, t.part, t.at, t.role", "")
+            parts.append(f"(SELECT {n} AS n, f.* FROM ({one}) f)")
+            values += some
+        found: dict[Wanted, list[Candidate]] = {wanted: [] for wanted in several}
+        for n, *fields in await self._db.all(" UNION ALL ".join(parts), values, call_s=SEARCH_S):
+            found[several[n]].append(Candidate(*fields))
+        return found
+
+    async def _compared(self, wanted: Wanted, sought: Sought) -> list[Candidate]:
+        found: list[Candidate] = []
+        place: Candidate | None = None
+        while len(found) < wanted.most:
+            text = "t.session_id, t.seq, t.part, t.at, t.role, m.meta_json"
+            join = " JOIN turnlog.session_messages m ON m.session_id = t.session_id AND m.seq = t.seq"
+            one, values = self._statement(wanted, sought, text, join, place)
+            rows = await self._db.all(one, values, call_s=SEARCH_S)
+            for *fields, line in rows:
+                place = Candidate(*fields)
+                if _matches(line, place.part, wanted, sought):
+                    found.append(place)
+            if len(rows) < wanted.most:
+                break
+        return found[: wanted.most]
+
+    def _statement(
+        self, wanted: Wanted, sought: Sought, shown: str, join: str, after: Candidate | None = None
+    ) -> tuple[str, list[Any]]:
+        where = "t.words @@ %s::tsquery AND t.at >= %s AND t.at < %s"
+        until = NEVER if sought.until is None else sought.until
+        values: list[Any] = [_tsquery(wanted, sought), sought.since or 0, until]
+        if after is not None:  # in the order of the list
+            where += (
+                " AND (t.at < %s OR (t.at = %s AND (t.session_id > %s OR (t.session_id = %s"
+                " AND (t.seq < %s OR (t.seq = %s AND t.part > %s))))))"
+            )
+            name, seq = after.session_id, after.seq
+            values += [after.at, after.at, name, name, seq, seq, after.part]
+        text = (
+            f"SELECT {shown} FROM turnlog.session_search t{join} WHERE {where}{self._inside} ORDER BY {_ORDER} LIMIT %s"
+        )
+        return text, [*values, *self._values, wanted.most]
+
+    async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Session]:
+        lines = await self._db.all(
+            "SELECT meta_json FROM turnlog.sessions WHERE session_id = ANY(%s)", (list(session_ids),)
+        )
+        rows = [await current(self._db, decode_row(line)) for (line,) in lines]
+        return {row.id: row for row in rows}
+
+    async def entries(self, places: Sequence[EntryPlace]) -> Mapping[EntryPlace, Entry]:
+        lines = await self._db.all(
+            "SELECT m.session_id, m.seq, m.meta_json FROM unnest(%s::text[], %s::bigint[]) AS w (id, seq)"
+            " JOIN turnlog.session_messages m ON m.session_id = w.id AND m.seq = w.seq",
+            ([name for name, _ in places], [seq for _, seq in places]),
+        )
+        found: dict[EntryPlace, Entry] = {}
+        for name, seq, line in lines:
+            try:
+                found[name, seq] = native.decode(line.encode())
+            except native.Undecodable:
+                continue  # a reader of the session gets the error
+        return found
+
+
+def _inside(scope: Query, before: int | None) -> tuple[str, list[Any]]:
+    """The condition on `turnlog.session_search t` that keeps a search in its scope."""
+    if [name for name, _ in queries.compared(scope)] == ["id"] and scope.id is not None and not scope.homes:
+        text, values = " AND t.session_id = %s", [storable(scope.id)]
+    else:
+        where, values = conditions(scope)
+        text = f" AND t.session_id IN (SELECT s.session_id FROM turnlog.sessions s{sql.where(where)})" if where else ""
+    return (f"{text} AND t.seq < %s", [*values, before]) if before is not None else (text, values)
+
+
+def _is_exact(wanted: Wanted, sought: Sought) -> bool:
+    phrases = [*sought.without, *(phrase for term in wanted.terms for phrase in term.any_of)]
+    return all(_is_lexeme(phrase) for phrase in phrases)
+
+
+def _is_lexeme(phrase: Phrase) -> bool:
+    tokens = phrase.tokens
+    return len(tokens[-1]) <= LEXEME_CHARS and (
+        len(tokens) == 1 or (len(tokens) == 2 and not phrase.open_ended and bool(list(_pairs(tokens))))
+    )
+
+
+def _matches(line: str, part: int, wanted: Wanted, sought: Sought) -> bool:
+    try:
+        text = text_of_part(native.decode(line.encode()), part)
+    except native.Undecodable:
+        return False
+    folded = fold(text)
+    return all(any(occurs(text, folded, phrase) for phrase in term.any_of) for term in wanted.terms) and not any(
+        occurs(text, folded, phrase) for phrase in sought.without
+    )
+
+
+def _tsquery(wanted: Wanted, sought: Sought) -> str:
+    needed = [_any(map(_lexemes, term.any_of)) for term in wanted.terms]
+    needed += [lexeme(facet) for facet in sought.facets]
+    needed += [f"!({_lexemes(phrase)})" for phrase in sought.without if _is_lexeme(phrase)]
+    return " & ".join(needed)
+
+
+def _any(parts: Iterable[str]) -> str:
+    return f"({' | '.join(parts)})"
+
+
+def _lexemes(phrase: Phrase) -> str:
+    """What an entry with this phrase has at least."""
+    tokens = phrase.tokens
+    pairs = [lexeme(storable(a + b)) for a, b in _pairs(tokens[:-1] if phrase.open_ended else tokens)]
+    single = [lexeme(storable(token[:LEXEME_CHARS])) for token in tokens]
+    if phrase.open_ended:
+        single[-1] += ":*"
+    return f"({' & '.join([*single, *pairs])})"

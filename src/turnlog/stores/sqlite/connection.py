@@ -1,0 +1,67 @@
+"""One connection to SQLite, reduced to what the store uses, with the types that the driver's stubs leave open."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import apsw
+
+from .reading import COPY, to_read
+
+Row = tuple[Any, ...]
+
+
+class SqliteConnection:
+    def __init__(self, path: Path | str, *, create: bool = True, read_only: bool = False) -> None:
+        self.path = str(path)
+        self.read_only = read_only
+        self._place = ExitStack()
+        if read_only:
+            place, how = self._place.enter_context(to_read(Path(path)))
+            name = f"file:{quote(str(place))}?{how}"
+            flags = apsw.SQLITE_OPEN_URI | (apsw.SQLITE_OPEN_READWRITE if how == COPY else apsw.SQLITE_OPEN_READONLY)
+        else:
+            name = str(path)
+            flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+        try:
+            self._db = apsw.Connection(name, flags=flags, statementcachesize=200)
+        except BaseException:
+            self._place.close()
+            raise
+        if read_only:
+            self._db.pragma("query_only", True)
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> None:
+        self._db.execute(sql, values)
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        self._db.executemany(sql, rows)
+
+    def one(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """The only value, or the only row, or None."""
+        return self._db.execute(sql, values).get
+
+    def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self._db.execute(sql, values).fetchall()
+
+    def pragma(self, name: str, value: Any = None) -> Any:
+        return self._db.pragma(name) if value is None else self._db.pragma(name, value)
+
+    def wait_when_busy(self, ms: int) -> None:
+        self._db.set_busy_timeout(ms)
+
+    @property
+    def changes(self) -> int:
+        """How many rows this connection has changed so far."""
+        return self._db.total_changes()
+
+    @property
+    def in_transaction(self) -> bool:
+        return not self._db.get_autocommit()
+
+    def close(self) -> None:
+        self._db.close()
+        self._place.close()

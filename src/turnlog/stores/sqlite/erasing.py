@@ -1,0 +1,77 @@
+"""Erases entries of a SQLite store: from the rows, the indexes, the write-ahead log and the free pages of the file.
+
+`secure_delete` overwrites with zeros what a change frees. The write-ahead log still holds earlier pages until it is
+copied into the database and cut off, which waits for running readers.
+"""
+
+import time
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ...codecs import native
+from ...core import erasing, facts as session_facts
+from ...core.admission import admit
+from ...core.session import Session, describe
+from ...errors import StoreUnavailable
+from .. import Clock, sql, word_index
+from ..stamping import check_incarnation, stamp
+from . import statements
+from .connection import SqliteConnection
+
+CUT_WAIT_S = 30.0
+"""How long the write-ahead log waits for readers of other processes before it is cut off."""
+
+
+class Erased(Struct, frozen=True):
+    """What one call erased. `words`: whether any of it was searchable."""
+
+    seqs: list[int]
+    row: Session
+    words: bool
+
+
+def erase(
+    db: SqliteConnection,
+    session_id: str,
+    seqs: Sequence[int],
+    *,
+    redact: bool,
+    by: str,
+    incarnation: str | None,
+    clock: Clock,
+) -> Erased:
+    """In a transaction of the caller."""
+    row = check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
+    log = statements.readable(db, session_id)
+    plan = erasing.plan(log, seqs, redact=redact, by=by)
+    if not plan.emptied:
+        return Erased([], row, True)
+    entries = stamp(admit(row, plan.appended, leased=True), row.last_seq, clock())
+    there = {entry.seq: entry for entry in [*log, *plan.emptied, *entries]}
+    row = describe(None, list(there.values()))
+    db.many(
+        "UPDATE session_messages SET meta_json = ? WHERE session_id = ? AND seq = ?",
+        [(native.encode_stored(entry).decode(), session_id, entry.seq) for entry in plan.emptied],
+    )
+    db.many(
+        "INSERT INTO session_messages (session_id, seq, role, created_at, meta_json) VALUES (?, ?, ?, ?, ?)",
+        [(session_id, e.seq, sql.role_of(e, None), e.ts, native.encode_stored(e).decode()) for e in entries],
+    )
+    db.many("DELETE FROM session_facts WHERE session_id = ? AND seq = ?", [(session_id, seq) for seq in plan.seqs])
+    statements.index_facts(db, session_id, session_facts.changes(entries))
+    statements.save(db, row)
+    statements.save_state(db, row)
+    return Erased(plan.seqs, row, word_index.drop_entries(db, session_id, plan.seqs))
+
+
+def cut_log(db: SqliteConnection) -> None:
+    """Copies the write-ahead log into the database, and empties it."""
+    until = time.monotonic() + CUT_WAIT_S
+    while db.all("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:
+        if time.monotonic() > until:
+            raise StoreUnavailable(
+                "the entries are erased, but the database's log still holds them, because somebody reads it",
+                hint="End long readers of the database, then erase the same entries again.",
+            )
+        time.sleep(0.01)

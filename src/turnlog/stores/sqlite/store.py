@@ -1,0 +1,499 @@
+"""The SQLite store: all sessions in one file, one transaction per append, including the row.
+
+SQLite comes with apsw, because the system's own may have the WAL-reset defect (fixed in 3.51.3). WAL, synchronous FULL
+(NORMAL for durability "os"), one writing connection with group commit, and separate readers.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from importlib import resources
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar
+
+from ...background import report
+from ...codecs import native
+from ...core import facts as session_facts, keys, query as queries, search
+from ...core.admission import admit
+from ...core.entries import Entry, Opened, Selected
+from ...core.facts import ExpectedFact, Fact
+from ...core.keys import check_session_id
+from ...core.query import Hit, Page, Query
+from ...core.session import Session, describe, marks_of, needed
+from ...errors import Corrupt, NotAStore, StoreError, StoreUnavailable, UsageError
+from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, sql, word_index
+from ..disk import leases
+from ..disk.files import disk_errors, lock, make_dir, open_private, sync_dir
+from ..disk.syncing import aside
+from ..finding import Searcher
+from ..stamping import check_expected, check_incarnation, now_ms, rising, stamp, window
+from ..watching import Watchers
+from . import erasing, searching as searching, statements as statements
+from .connection import SqliteConnection
+from .ledger import SqliteLedger
+from .writer import SqliteWriter, driver_errors
+
+log = logging.getLogger("turnlog.stores.sqlite")
+
+APPLICATION_ID = 0x54524E4C
+INLINE_ROWS = 256
+"""Larger reads run in a thread."""
+INDEX_AFTER_S = 0.5
+ROWS_KEPT = 1_024
+
+T = TypeVar("T")
+
+
+@boundary.store
+class SqliteStore:
+    def __init__(self, path: Path, *, durability: str, inject: str, clock: Clock | None, read_only: bool) -> None:
+        self._path = path
+        self._read_only = read_only
+        self._synchronous = "FULL" if durability == "full" else "NORMAL"
+        self._summary_role = "assistant" if inject == "assistant" else None
+        self._clock = clock or now_ms
+        self._stamps = rising(clock)
+        self._leases = leases.FileLeases(path.with_name(f"{path.name}-leases"))
+        self._watchers = Watchers(ends=self._ends)
+        self._asked: tuple[int, Sequence[str]] = (0, ())
+        self._reading = asyncio.Lock()
+        self._indexing: asyncio.TimerHandle | None = None
+        self._erase = False
+        self._searcher = Searcher(self.read)
+        self._rest: SqliteConnection | None = None
+        """An index in memory of what the one in the file lacks, where nothing can be written."""
+        self._rows: dict[str, Session] = {}
+        """Rows as the writer last left them; valid until another connection commits."""
+
+    @classmethod
+    async def open(
+        cls,
+        path: str,
+        *,
+        durability: str = "full",
+        inject: str = "user",
+        clock: Clock | None = None,
+        read_only: bool = False,
+    ) -> "SqliteStore":
+        """`read_only`: nothing is written, not even next to the file; every change is refused as StoreUnavailable."""
+        place = Path(path).expanduser().absolute()
+        store = cls(place, durability=durability, inject=inject, clock=clock, read_only=read_only)
+        with disk_errors(f"the store {path} cannot be opened"), driver_errors(str(store._path)):
+            await asyncio.to_thread(store._open_to_read if read_only else store._open)
+        return store
+
+    def _open_to_read(self) -> None:
+        self._db, self._near, self._far = (SqliteConnection(self._path, read_only=True) for _ in range(3))
+        version, known = self._db.pragma("user_version"), len(migrations())
+        _check_ours(self._db, version, known, str(self._path))
+        if version < known or statements.missing_columns(self._db):
+            raise StoreUnavailable(
+                f"{self._path} was made by an older Turnlog and cannot be upgraded",
+                hint="Make the file and its directory writable, or copy them to a writable place.",
+            )
+        self._begin_work()
+
+    def _open(self) -> None:
+        make_dir(self._path.parent)
+        if not os.path.lexists(self._path):
+            self._begin_anew()
+        # Created here, so that it and its -wal and -shm files are private from the first byte.
+        os.close(open_private(self._path, os.O_RDWR | os.O_CREAT))
+        if self._path.stat().st_size:
+            look_first(self._path)
+        with self._alone():
+            self._refuse_emptied()
+            self._db = self._connect()
+            migrate(self._db, str(self._path))
+            statements.complete(self._db)
+            self._remember_made()
+        self._db.run("PRAGMA secure_delete = ON")
+        self._near = self._connect()
+        self._far = self._connect()
+        self._begin_work()
+
+    def _begin_work(self) -> None:
+        self._writer = SqliteWriter(self._db, syncs=self._synchronous == "FULL", forget=self._rows.clear)
+        self.ledger = SqliteLedger(self._writer, self._near, self._clock)
+
+    @property
+    def _made(self) -> Path:
+        """A file that exists since the database was created: without it an emptied database would look like
+        a new one.
+        """
+        return self._path.with_name(f"{self._path.name}-leases") / ".made"
+
+    def _begin_anew(self) -> None:
+        """A removed database means that a new one is wanted."""
+        with self._alone():
+            if not os.path.lexists(self._path):
+                self._made.unlink(missing_ok=True)
+
+    def _refuse_emptied(self) -> None:
+        log_file = self._path.with_name(f"{self._path.name}-wal")
+        logged = log_file.exists() and log_file.stat().st_size > 0
+        if self._path.stat().st_size == 0 and (logged or self._made.exists()):
+            raise Corrupt(
+                f"{self._path} is empty, but it was a database",
+                hint="It was emptied. Restore it from a backup, or remove the file to start with an empty store.",
+                path=str(self._path),
+            )
+
+    def _remember_made(self) -> None:
+        """Written before any session is acknowledged; also for a database that was copied here, or made by an older
+        Turnlog.
+        """
+        if not self._made.exists():
+            os.close(open_private(self._made, os.O_RDWR | os.O_CREAT))
+            sync_dir(self._made.parent)
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Switching a new database to WAL fails, instead of waiting, while another process does the same."""
+        folder = self._path.with_name(f"{self._path.name}-leases")
+        make_dir(folder)
+        fd = open_private(folder / ".opening", os.O_RDWR | os.O_CREAT)
+        try:
+            lock(fd)
+            yield
+        finally:
+            os.close(fd)
+
+    def _connect(self) -> SqliteConnection:
+        db = SqliteConnection(self._path)
+        db.wait_when_busy(30_000)
+        db.run("PRAGMA journal_mode = WAL")
+        db.run(f"PRAGMA synchronous = {self._synchronous}")
+        db.run("PRAGMA foreign_keys = ON")
+        return db
+
+    async def append(
+        self,
+        session_id: str,
+        bodies: Sequence[Entry],
+        *,
+        expect: int | None = None,
+        expect_fact: ExpectedFact | None = None,
+        lease: GivenLease | None = None,
+        incarnation: str | None = None,
+    ) -> Appended:
+        keys.check_session_id(session_id)
+        if lease == "own":
+            async with self._leases.take(session_id, OWN_LEASE_WAIT_S) as own:
+                return await self._append_with(own, session_id, bodies, expect, expect_fact, incarnation)
+        return await self._append_with(lease, session_id, bodies, expect, expect_fact, incarnation)
+
+    async def _append_with(
+        self,
+        lease: Lease | None,
+        session_id: str,
+        bodies: Sequence[Entry],
+        expect: int | None,
+        expect_fact: ExpectedFact | None,
+        incarnation: str | None,
+    ) -> Appended:
+        leased = leases.check(lease, session_id)
+        if bodies and isinstance(bodies[0], Opened) and bodies[0].id != session_id:
+            raise UsageError(f"the session entry has the id {bodies[0].id}, not {session_id}")
+
+        def change(db: SqliteConnection) -> Appended:
+            return self._append(db, session_id, bodies, expect, expect_fact, leased, incarnation)
+
+        appended = await self._writer.run(change)
+        self._watchers.wake(session_id)
+        self._index_later()
+        return appended
+
+    def _append(
+        self,
+        db: SqliteConnection,
+        session_id: str,
+        bodies: Sequence[Entry],
+        expect: int | None,
+        expect_fact: ExpectedFact | None,
+        leased: bool,
+        incarnation: str | None,
+    ) -> Appended:
+        before = self._rows.get(session_id) or statements.row_of(db, session_id)
+        check_expected(before, expect, session_id, incarnation)
+        if expect_fact is not None:
+            session_facts.check_expected(expect_fact, statements.seq_of_fact(db, session_id, *expect_fact[:2]))
+        bodies = admit(before, bodies, leased=leased)
+        entries = stamp(bodies, before.last_seq if before else 0, self._stamps())
+        lines = [native.encode_stored(entry).decode() for entry in entries]
+        wanted = needed(before, entries)
+        if wanted == []:
+            row = describe(None, [*statements.readable(db, session_id), *entries])
+        else:
+            parts = [statements.readable(db, session_id, first - 1, last + 1) for first, last in wanted or ()]
+            row = describe(before, entries, chain(*parts))
+        db.many(
+            "INSERT INTO session_messages (session_id, seq, role, created_at, meta_json) VALUES (?, ?, ?, ?, ?)",
+            [
+                (session_id, e.seq, sql.role_of(e, self._summary_role), e.ts, line)
+                for e, line in zip(entries, lines, strict=True)
+            ],
+        )
+        statements.save(db, row)
+        statements.index_facts(db, session_id, session_facts.changes(entries))
+        if len(self._rows) > ROWS_KEPT:
+            self._rows.clear()
+        self._rows[session_id] = row
+        for entry in entries:
+            if isinstance(entry, Selected):
+                db.run("INSERT OR REPLACE INTO session_index VALUES (?, ?, ?)", (row.key, row.id, row.last_at))
+        if marks_of(entries):
+            statements.save_state(db, row)
+        return Appended(entries, row)
+
+    async def read(
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int | None = None,
+        incarnation: str | None = None,
+    ) -> list[Entry]:
+        keys.check_session_id(session_id)
+        after, before, limit = window(after, before, limit)
+
+        def look(db: SqliteConnection) -> list[Entry]:
+            entries = statements.entries_of(db, session_id, after, before, limit)
+            if incarnation is not None:
+                # Checked last: an incarnation that still exists was there all the time.
+                check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
+            return entries
+
+        row = await self.describe(session_id, incarnation=incarnation)
+        if min(row.last_seq - after, limit or row.last_seq) <= INLINE_ROWS:
+            return self._look(look)
+        return await self._look_aside(look)
+
+    def _look(self, question: Callable[[SqliteConnection], T]) -> T:
+        with driver_errors(str(self._path)):
+            return question(self._near)
+
+    async def _look_aside(self, question: Callable[[SqliteConnection], T]) -> T:
+        async with self._reading:
+            with driver_errors(str(self._path)):
+                return await aside(lambda: question(self._far))
+
+    async def describe(self, session_id: str, *, incarnation: str | None = None) -> Session:
+        keys.check_session_id(session_id)
+        row = self._look(lambda db: statements.row_of(db, session_id))
+        return check_incarnation(row, session_id, incarnation)
+
+    async def facts(
+        self,
+        session_id: str,
+        app: str,
+        *,
+        keys: Sequence[str] = (),
+        prefix: str = "",
+        last: bool = False,
+        limit: int | None = None,
+        incarnation: str | None = None,
+    ) -> list[Fact]:
+        check_session_id(session_id)
+        wanted = session_facts.choice(app, keys, prefix, last, limit)
+
+        def look(db: SqliteConnection) -> list[Fact]:
+            found = statements.facts_of(db, session_id, wanted)
+            # Checked last: an incarnation that still exists was there all the time.
+            check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
+            return found
+
+        few = len(keys) or limit or INLINE_ROWS + 1
+        return self._look(look) if few <= INLINE_ROWS else await self._look_aside(look)
+
+    async def find(self, query: Query) -> Page[Session]:
+        queries.check(query)
+        await self._refold_older()
+
+        def look(db: SqliteConnection) -> Page[Session]:
+            return statements.find(db, query)
+
+        return self._look(look) if statements.is_quick(query) else await self._look_aside(look)
+
+    async def search(self, words: str, *, scope: Query | None = None, before: int | None = None) -> list[Hit]:
+        scope = scope or Query()
+        search.understand(words)  # a query that nobody can answer costs nothing
+        if self._read_only:
+            self._rest = await self._look_aside(lambda db: searching.rest_in_memory(db, self._rest))
+        else:
+            await self._refold_older()
+            while await self._writer.run(searching.index_some, aside=True):
+                pass
+        looking = searching.SqliteLooking(self._look_aside, scope, before, self._rest)
+        return await self._searcher.search(words, scope, looking)
+
+    async def _refold_older(self) -> None:
+        """Before a list: an older version does not fill in columns that it does not know."""
+        if not self._read_only and self._look(statements.has_older):
+            while await self._writer.run(statements.refold_older, aside=True):
+                pass
+
+    def _index_later(self) -> None:
+        if self._indexing is None:
+            self._indexing = asyncio.get_running_loop().call_later(INDEX_AFTER_S, self._index_now)
+
+    def _index_now(self) -> None:
+        async def some() -> None:
+            more = False
+            try:
+                more = await self._writer.run(searching.index_some, aside=True)
+                if not more and self._erase:
+                    more = self._erase = await self._writer.run(word_index.erase_some, aside=True)
+            except Exception as error:  # noqa: BLE001 - a search retries, and reports the error
+                report("search index", error)
+            self._indexing = None
+            if more:
+                self._index_later()
+
+        self._index_task = asyncio.ensure_future(some())
+
+    async def delete(self, session_id: str, *, incarnation: str | None = None) -> None:
+        keys.check_session_id(session_id)
+
+        def change(db: SqliteConnection) -> None:
+            check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
+            self._rows.pop(session_id, None)
+            word_index.drop(db, session_id)
+            for table in ("session_messages", "session_state", "session_facts", "sessions"):
+                db.run(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
+            db.run("DELETE FROM session_index WHERE active_session_id = ?", (session_id,))
+
+        await self._writer.run(change)
+        self._watchers.wake(session_id)
+        self._erase = True
+        self._index_later()
+
+    async def erase(
+        self,
+        session_id: str,
+        seqs: Sequence[int],
+        *,
+        redact: bool = False,
+        by: str = "",
+        lease: Lease | None = None,
+        incarnation: str | None = None,
+    ) -> list[int]:
+        keys.check_session_id(session_id)
+
+        def change(db: SqliteConnection) -> erasing.Erased:
+            self._rows.pop(session_id, None)
+            return erasing.erase(
+                db, session_id, seqs, redact=redact, by=by, incarnation=incarnation, clock=self._stamps
+            )
+
+        own = self._leases.take(session_id, OWN_LEASE_WAIT_S) if redact else None
+        async with leases.held(lease, session_id, own):
+            erased = await self._writer.run(change, aside=True)
+        self._watchers.wake(session_id)
+        while erased.words and await self._writer.run(word_index.erase_some, aside=True):
+            pass
+        await self._look_aside(erasing.cut_log)
+        return erased.seqs
+
+    def lease(self, session_id: str, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
+        return self._leases.take(keys.check_session_id(session_id), wait_s)
+
+    async def abandoned(self) -> list[str]:
+        return []
+
+    def watch(self, session_id: str, *, after: int, incarnation: str | None = None) -> AsyncIterator[Entry]:
+        return self._watchers.follow(self, session_id, after, incarnation)
+
+    def _ends(self, session_ids: Sequence[str]) -> Mapping[str, object] | None:
+        """None if nobody has committed since the same was asked."""
+        asked = self._look(lambda db: db.one("PRAGMA data_version")), session_ids
+        if asked == self._asked:
+            return None
+        found = self._look(lambda db: statements.ends_of(db, session_ids))
+        self._asked = asked  # only now: a failed query must be repeated
+        return found
+
+    async def reindex(self, progress: Progress | None = None) -> int:
+        ids = self._look(lambda db: [row[0] for row in db.all("SELECT DISTINCT session_id FROM session_messages")])
+        for n, session_id in enumerate(ids, 1):
+            await self._writer.run(lambda db, name=session_id: self._refold(db, name), aside=True)
+            if progress:
+                progress(n, len(ids))
+        await self._writer.run(word_index.forget_all, aside=True)
+        while await self._writer.run(searching.index_some, aside=True):
+            pass
+        return len(ids)
+
+    def _refold(self, db: SqliteConnection, session_id: str) -> None:
+        self._rows.pop(session_id, None)
+        statements.refold(db, session_id)
+
+    async def close(self) -> None:
+        if self._indexing is not None:
+            self._indexing.cancel()
+        if (task := getattr(self, "_index_task", None)) is not None and not task.done():
+            await asyncio.wait([task])
+        try:
+            while self._erase:
+                self._erase = await self._writer.run(word_index.erase_some, aside=True)
+        except StoreError as error:
+            log.warning("deleted words not erased from the search index yet: %s", error)
+        self._watchers.close()
+        self._leases.close()
+        await aside(self._close)
+
+    def _close(self) -> None:
+        self._writer.close()
+        for db in (self._near, self._far, self._db, self._rest):
+            if db is not None:
+                db.close()
+
+
+def migrate(db: SqliteConnection, where: str) -> None:
+    """Applies numbered .sql files in order, in one transaction with the version they lead to."""
+    steps = migrations()
+    db.run("BEGIN IMMEDIATE")
+    try:
+        version = db.pragma("user_version")
+        _check_ours(db, version, len(steps), where)
+        for number, script in enumerate(steps[version:], version + 1):
+            db.run(script)
+            db.pragma("application_id", APPLICATION_ID)
+            db.pragma("user_version", number)
+        word_index.prepare(db)
+        db.run("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # after damage SQLite has rolled back already
+            db.run("ROLLBACK")
+        raise
+
+
+def look_first(path: Path) -> None:
+    """Checks before anything is changed, even the switch to WAL: is it a store of Turnlog, and is its schema known?"""
+    db = SqliteConnection(path, create=False)
+    try:
+        db.wait_when_busy(30_000)
+        _check_ours(db, db.pragma("user_version"), len(migrations()), str(path))
+    finally:
+        db.close()
+
+
+def _check_ours(db: SqliteConnection, version: int, known: int, where: str) -> None:
+    ours = db.pragma("application_id") == APPLICATION_ID
+    if not ours and db.one("SELECT count(*) FROM sqlite_schema"):
+        raise NotAStore(f"{where} is a database of another program")
+    if version > known:
+        raise StoreError(
+            f"{where} was made by a newer Turnlog (schema {version}; this one knows {known})",
+            hint="Upgrade Turnlog. Nothing was changed.",
+        )
+
+
+def migrations() -> list[str]:
+    folder = resources.files("turnlog.stores.sqlite") / "sql"
+    files = sorted((item for item in folder.iterdir() if item.name.endswith(".sql")), key=lambda item: item.name)
+    return [item.read_text(encoding="utf-8") for item in files]

@@ -1,0 +1,9 @@
+"""The synchronous API: the same names and types as the asynchronous one, for scripts, notebooks and threads.
+
+`facade` joins a caller to the loop that the engine runs in a thread of its own. The other modules are generated from
+the asynchronous classes (`python -m tests.generated`): each of their methods only calls the method of the same name.
+"""
+
+from .handle import SyncSessionHandle as SyncSessionHandle
+from .objects import SyncAccess as SyncAccess, SyncTurnlog as SyncTurnlog
+from .sessions import SyncSessions as SyncSessions

@@ -1,0 +1,463 @@
+"""What every store promises, as tests. All stores pass the same suite: a difference between two stores is a
+bug in one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from ..core import history
+from ..core.entries import Assistant, Status, Title, ToolResult, User
+from ..core.query import Query
+from ..core.session import describe
+from ..errors import Busy, Conflict, NotFound, UsageError
+from ..stores import Store
+from . import FixedClock, answered, check_messages, entry, opened, raises, said
+from .base import claim
+from .store_erasing import ErasingContract
+from .store_facts import FactsContract
+from .store_finding import FindingContract
+
+GIVES_UP_S = 60
+"""A test fails if the expected event has not happened by then, even on a slow machine."""
+
+
+class StoreContract(FindingContract, FactsContract, ErasingContract):
+    """Subclass it and implement `open`; set `durable = False` if nothing survives a close."""
+
+    @claim
+    async def test_append_gives_seqs_without_gaps_and_read_gives_them_back(self, place: Path) -> None:
+        async with self.open(place) as store:
+            first = await store.append("s1", [opened("s1")])
+            await self.talk(store, "s1", 3)
+            entries = await store.read("s1")
+            assert [e.seq for e in entries] == list(range(1, 8))
+            assert entries[0] == first[0]
+            assert all(e.ts.endswith("Z") for e in entries)
+
+    @claim
+    async def test_an_append_of_nothing_is_refused(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await raises(UsageError, store.append("s1", []))
+
+    @claim
+    async def test_an_entry_that_could_not_be_read_again_is_refused_and_nothing_is_stored(self, place: Path) -> None:
+        bad: list[Any] = [
+            *({"type": "user", "content": "x"}, "hello", None),
+            *(User(content=cast("Any", given)) for given in (5, None, ["hello"], {"a": 1}, b"x", [{"type": "nosuch"}])),
+            Assistant(content=[{"type": "tool_use", "id": "c", "name": "n", "input": {"a": float("nan")}}]),
+            ToolResult(tool_use_id="c", content="x", is_error=cast("Any", "no")),
+            Status(value=cast("Any", "nosuch")),
+            Title(title=cast("Any", 5)),
+        ]
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1") as lease:
+                for body in bad:
+                    await raises(UsageError, store.append("s1", [said("hi"), body], lease=lease))
+                assert len(await store.read("s1")) == 1
+                assert (await store.describe("s1")).last_seq == 1
+
+    @claim
+    async def test_parts_of_another_providers_shape_are_stored_as_blocks(self, place: Path) -> None:
+        parts = [
+            {"type": "input_text", "text": "look"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+        ]
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1") as lease:
+                [stored] = await store.append("s1", [User(content=parts)], lease=lease)
+            assert stored == (await store.read("s1"))[1]
+            assert isinstance(stored, User)
+            assert stored.content == [
+                {"type": "text", "text": "look"},
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+            ]
+
+    @claim
+    async def test_what_was_appended_is_there_after_reopening(self, place: Path) -> None:
+        if not self.durable:
+            return
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await self.talk(store, "s1", 5)
+            before, row = await store.read("s1"), await store.describe("s1")
+        async with self.open(place) as store:
+            assert await store.read("s1") == before
+            assert await store.describe("s1") == row
+
+    @claim
+    async def test_a_session_begins_with_a_session_entry_and_has_only_one(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await raises(NotFound, store.append("s1", [entry(type="title", title="x")]))
+            await store.append("s1", [opened("s1")])
+            await raises(Conflict, store.append("s1", [opened("s1")]))
+            await raises(UsageError, store.append("s1", [entry(type="title", title="x"), opened("s1")]))
+            assert len(await store.read("s1")) == 1
+
+    @claim
+    async def test_append_with_a_stale_seq_conflicts_and_writes_nothing(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")], expect=0)
+            await store.append("s1", [entry(type="title", title="a")], expect=1)
+            await raises(Conflict, store.append("s1", [entry(type="title", title="b")], expect=1))
+            await raises(Conflict, store.append("s1", [entry(type="title", title="b")], expect=0))
+            assert len(await store.read("s1")) == 2
+
+    @claim
+    async def test_an_append_is_all_or_none(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await raises(UsageError, store.append("s1", [entry(type="title", title="a"), entry(type="pin", target=99)]))
+            assert len(await store.read("s1")) == 1
+
+    @claim
+    async def test_messages_need_a_lease_and_an_ended_one_does_not_do(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await raises(UsageError, store.append("s1", [said("hi")]))
+            async with store.lease("s1") as lease:
+                await store.append("s1", [said("hi")], lease=lease)
+            await raises(Conflict, store.append("s1", [said("late")], lease=lease))
+            async with store.lease("other") as wrong:
+                await raises(UsageError, store.append("s1", [said("hi")], lease=wrong))
+            assert len(await store.read("s1")) == 2
+
+    @claim
+    async def test_only_one_has_the_lease_and_the_next_waits(self, place: Path) -> None:
+        async with self.open(place) as store:
+            order: list[str] = []
+
+            async def turn(name: str) -> None:
+                async with store.lease("s1") as lease:
+                    order.append(f"{name} in")
+                    await asyncio.sleep(0.02)
+                    order.append(f"{name} out")
+                    assert lease.live
+
+            await asyncio.gather(*(turn(name) for name in "abc"))
+            assert [step.split()[1] for step in order] == ["in", "out"] * 3
+            async with store.lease("s1") as first:
+                await raises(Busy, _enter(store.lease("s1", wait_s=0.05)))
+                async with store.lease("s2"):
+                    pass
+            async with store.lease("s1", wait_s=GIVES_UP_S) as second:
+                assert second.epoch > first.epoch
+
+    @claim
+    async def test_read_takes_ranges_and_pages_both_ways(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await self.talk(store, "s1", 10)
+
+            async def seqs(**range_: Any) -> list[int]:
+                return [e.seq for e in await store.read("s1", **range_)]
+
+            assert await seqs(after=18) == [19, 20, 21]
+            assert await seqs(after=5, limit=2) == [6, 7]
+            assert await seqs(before=4) == [1, 2, 3]
+            assert await seqs(before=10, limit=3) == [7, 8, 9]
+            assert await seqs(after=3, before=6) == [4, 5]
+            assert await seqs(after=21) == await seqs(before=1) == []
+            assert await seqs(limit=1) == [1]
+
+    @claim
+    async def test_what_does_not_exist_is_not_found(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await raises(NotFound, store.read("nobody"))
+            await raises(NotFound, store.describe("nobody"))
+            await raises(NotFound, store.delete("nobody"))
+            assert [e async for e in store.watch("nobody", after=0)] == []
+
+    @claim
+    async def test_ids_that_could_be_paths_or_keys_are_refused(self, place: Path) -> None:
+        async with self.open(place) as store:
+            for bad in ("../x", "a/b", "a:b", "中文", "x" * 65, "", ".", "-x", "a b", "a\n", "a\x00"):
+                await raises(UsageError, store.append(bad, [opened(bad)]))
+                await raises(UsageError, store.read(bad))
+                await raises(UsageError, store.delete(bad))
+                await raises(UsageError, _enter_lazily(store, bad))
+
+    @claim
+    async def test_any_text_comes_back_as_it_was(self, place: Path) -> None:
+        texts = [
+            *("", " ", "\x00", "a\x00b", "\ud800", "x\udfffy", "\U0001f600", '中文\n\r\t"\\', "\u2028\u2029"),
+            "e\u0301",
+        ]
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1") as lease:
+                for text in texts:
+                    await store.append("s1", [said(text)], lease=lease)
+                    block = {"type": "tool_use", "id": "x", "name": "n", "input": {text: [text, 1, 1.5, None, True]}}
+                    await store.append("s1", [entry(type="assistant", content=[block])], lease=lease)
+            found = await store.read("s1")
+            assert [e.content for e in found[1::2]] == texts  # type: ignore[union-attr]
+            assert [e.content[0]["input"] for e in found[2::2]] == [  # type: ignore[union-attr,index]
+                {text: [text, 1, 1.5, None, True]} for text in texts
+            ]
+
+    @claim
+    async def test_a_20_mb_entry_is_stored_and_one_over_the_limit_is_refused(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1") as lease:
+                await store.append("s1", [said("x" * 20_000_000)], lease=lease)
+                await raises(UsageError, store.append("s1", [said("x" * 34_000_000)], lease=lease))
+                await store.append("s1", [said("after")], lease=lease)
+            entries = await store.read("s1")
+            assert [len(e.content) for e in entries[1:]] == [20_000_000, 5]  # type: ignore[union-attr]
+            assert (await store.describe("s1")).message_count == 2
+            assert [e.seq for e in await store.read("s1", after=2)] == [3]
+
+    @claim
+    async def test_json_too_deep_to_read_back_is_refused(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            for levels in (500, 50_000):
+                deep: Any = "x"
+                for _ in range(levels):
+                    deep = [deep]
+                await raises(UsageError, store.append("s1", [entry(type="foreign", raw=deep)]))
+            assert len(await store.read("s1")) == 1
+
+    @claim
+    async def test_a_compaction_that_leaves_a_gap_is_refused(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await self.talk(store, "s1", 5)
+            async with store.lease("s1") as lease:
+
+                async def fold(first_kept: int, covers: list[int]) -> None:
+                    body = entry(type="compaction", summary="s", first_kept=first_kept, covers=covers)
+                    await store.append("s1", [body], lease=lease)
+
+                await raises(UsageError, fold(6, [3, 5]))
+                await raises(UsageError, fold(6, [2, 4]))
+                await raises(UsageError, fold(99, [2, 98]))
+                await fold(6, [2, 5])
+                await raises(UsageError, fold(6, [6, 5]))
+                await raises(UsageError, fold(9, [7, 8]))
+                await raises(UsageError, store.append("s1", [entry(type="undo", target=3)], lease=lease))
+                await fold(8, [6, 7])
+                await raises(UsageError, store.append("s1", [entry(type="undo", target=12)], lease=lease))
+                await store.append("s1", [entry(type="undo", target=13)], lease=lease)
+                await store.append("s1", [entry(type="undo", target=12)], lease=lease)
+            assert (await store.describe("s1")).boundary == 1
+
+    @claim
+    async def test_delete_removes_the_session_and_a_late_writer_cannot_revive_it(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1") as lease:
+                await store.append("s1", [said("hi")], lease=lease)
+                await store.delete("s1")
+                await raises(NotFound, store.append("s1", [answered("late")], lease=lease))
+            await raises(NotFound, store.read("s1"))
+            assert (await store.find(Query())).total == 0
+            await store.append("s1", [opened("s1")])
+            assert len(await store.read("s1")) == 1
+
+    @claim
+    async def test_who_held_a_deleted_session_reaches_nothing_of_the_next_one_of_its_id(self, place: Path) -> None:
+        async with self.open(place, clock=FixedClock()) as store:
+            await store.append("s1", [opened("s1")])
+            held = (await store.describe("s1")).incarnation
+            async with store.lease("s1") as lease:
+                await store.append("s1", [said("hi")], lease=lease, incarnation=held)
+                assert len(await store.read("s1", incarnation=held)) == 2
+                await store.delete("s1", incarnation=held)
+                await raises(NotFound, store.append("s1", [answered("late")], lease=lease, incarnation=held))
+                await store.append("s1", [opened("s1"), said("somebody else's")], lease=lease)
+                before = await store.read("s1")
+                await raises(NotFound, store.append("s1", [answered("late")], lease=lease, incarnation=held))
+                await raises(NotFound, store.append("s1", [answered("late")], expect=2, lease=lease, incarnation=held))
+            await raises(NotFound, store.append("s1", [entry(type="received", content="x")], incarnation=held))
+            await raises(NotFound, store.read("s1", incarnation=held))
+            await raises(NotFound, store.read("s1", after=1, limit=1, incarnation=held))
+            await raises(NotFound, store.describe("s1", incarnation=held))
+            await raises(NotFound, store.delete("s1", incarnation=held))
+            assert [e async for e in store.watch("s1", after=0, incarnation=held)] == []
+            assert await store.read("s1") == before
+            now = (await store.describe("s1")).incarnation
+            assert now != held
+            assert (await store.append("s1", [entry(type="title", title="x")], incarnation=now))[0].seq == 3
+
+    @claim
+    async def test_two_openings_agree_on_which_session_is_meant(self, place: Path) -> None:
+        if not self.durable:
+            return
+        clock = FixedClock()
+        async with self.open(place, clock=clock) as one, self.open(place, clock=clock) as two:
+            await one.append("s1", [opened("s1")])
+            async with one.lease("s1") as lease:
+                await one.append("s1", [said("hi")], lease=lease)
+                held = (await one.describe("s1")).incarnation
+                assert (await two.describe("s1", incarnation=held)).last_seq == 2
+                await two.delete("s1")
+                await two.append("s1", [opened("s1"), entry(type="title", title="new")])
+                await raises(NotFound, one.append("s1", [answered("late")], lease=lease, incarnation=held))
+            await raises(NotFound, one.read("s1", incarnation=held))
+            assert [getattr(e, "title", "") for e in await one.read("s1")] == ["", "new"]
+            made = await two.describe("s1")
+            assert await one.describe("s1", incarnation=made.incarnation) == made
+        async with self.open(place, clock=clock) as again:
+            assert await again.describe("s1") == made
+            assert (await again.find(Query())).items == [made]
+            await again.reindex()
+            assert await again.describe("s1") == made
+
+    @claim
+    async def test_a_copy_is_an_incarnation_of_its_own(self, place: Path) -> None:
+        async with self.open(place) as store:
+            [first] = await store.append("s1", [opened("s1")])
+            held = (await store.describe("s1")).incarnation
+            await store.delete("s1")
+            await store.append("s1", [replace(first, seq=0)])
+            assert (await store.describe("s1")).incarnation != held
+
+    @claim
+    async def test_watching_ends_with_the_session_also_if_its_id_is_given_away_at_once(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            watching = store.watch("s1", after=0)
+            assert (await anext(watching)).seq == 1
+            await store.delete("s1")
+            await store.append("s1", [opened("s1"), entry(type="title", title="somebody else's")])
+            async with asyncio.timeout(GIVES_UP_S):
+                assert [item async for item in watching] == []
+
+    @claim
+    async def test_watch_gives_what_is_there_and_what_comes_and_ends_with_the_session(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            seen: list[int] = []
+
+            async def follow() -> None:
+                async for item in store.watch("s1", after=0):
+                    seen.append(item.seq)
+
+            task = asyncio.create_task(follow())
+            await self.talk(store, "s1", 3)
+            async with asyncio.timeout(GIVES_UP_S):
+                while len(seen) < 7:
+                    await asyncio.sleep(0.01)
+            await store.delete("s1")
+            async with asyncio.timeout(GIVES_UP_S):
+                await task
+            assert seen == list(range(1, 8))
+
+    @claim
+    async def test_two_openings_of_one_place_see_each_other(self, place: Path) -> None:
+        if not self.durable:
+            return
+        async with self.open(place) as one, self.open(place) as two:
+            await one.append("s1", [opened("s1")])
+            await self.talk(two, "s1", 2)
+            await self.talk(one, "s1", 2, start=3)
+            assert [e.seq for e in await two.read("s1")] == list(range(1, 10))
+            assert (await two.find(Query())).items == (await one.find(Query())).items
+            assert (await two.describe("s1")).message_count == 8
+            seen = [item.seq async for item in _first(two.watch("s1", after=7), 2)]
+            assert seen == [8, 9]
+            async with one.lease("s1"):
+                busy = await raises(Busy, _enter(two.lease("s1", wait_s=0.05)))
+                assert busy.holder
+            await one.delete("s1")
+            await raises(NotFound, two.append("s1", [entry(type="title", title="x")]))
+            assert (await two.find(Query())).total == 0
+            assert await one.ledger.put_if_absent("space", "k", 1) is None
+            assert await two.ledger.put_if_absent("space", "k", 2) == 1
+
+    @claim
+    async def test_racing_appends_give_each_its_own_seq(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            titles = [store.append("s1", [entry(type="title", title=f"t{n}")]) for n in range(50)]
+            got = await asyncio.gather(*titles)
+            assert sorted(e[0].seq for e in got) == list(range(2, 52))
+            assert [e.seq for e in await store.read("s1")] == list(range(1, 52))
+
+    @claim
+    async def test_readers_during_appends_see_whole_appends_and_disturb_nothing(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1") as lease:
+                await store.append("s1", [said("x" * 400_000)], lease=lease)
+            writing = True
+
+            async def look() -> None:
+                while writing:
+                    row = await store.describe("s1")
+                    entries = await store.read("s1")
+                    assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
+                    assert len(entries) >= row.last_seq
+                    assert len(entries) % 3 == 2, "half an append was seen"
+                    await store.find(Query())
+                    await asyncio.sleep(0)
+
+            async def give_up() -> None:
+                while writing:
+                    task = asyncio.create_task(store.read("s1"))
+                    await asyncio.sleep(0.001)
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+
+            readers = [asyncio.create_task(look()) for _ in range(3)] + [asyncio.create_task(give_up())]
+            for n in range(20):
+                await store.append("s1", [entry(type="title", title=f"{n}-{m}") for m in range(3)])
+            writing = False
+            await asyncio.gather(*readers)
+            entries = await store.read("s1")
+            assert len(entries) == 62
+            assert await store.describe("s1") == describe(None, entries)
+
+    @claim
+    async def test_a_cancelled_append_is_there_or_not_but_never_half(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            for n in range(20):
+                task = asyncio.create_task(
+                    store.append("s1", [entry(type="title", title=f"{n}-{m}") for m in range(3)])
+                )
+                await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            await store.append("s1", [entry(type="title", title="end")])
+            entries = await store.read("s1")
+            assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
+            assert (len(entries) - 2) % 3 == 0
+
+    @claim
+    async def test_what_is_read_builds_a_valid_prompt(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            await self.talk(store, "s1", 2)
+            async with store.lease("s1") as lease:
+                call = {"type": "tool_use", "id": "c1", "name": "read_file", "input": {"path": "x"}}
+                await store.append("s1", [said("go"), entry(type="assistant", content=[call])], lease=lease)
+            check_messages(history.build(await store.read("s1")).messages)
+
+
+async def _enter(manager: AbstractAsyncContextManager[Any]) -> None:
+    async with manager:
+        pass
+
+
+async def _enter_lazily(store: Store, session_id: str) -> None:
+    async with store.lease(session_id):
+        pass
+
+
+async def _first(items: AsyncIterator[Any], count: int) -> AsyncIterator[Any]:
+    async for item in items:
+        yield item
+        count -= 1
+        if not count:
+            break

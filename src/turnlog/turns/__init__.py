@@ -1,0 +1,1 @@
+"""Runs turns: the queue of each session, the runner, and what they write."""

@@ -1,0 +1,97 @@
+"""One request of a client: what is asked, where it belongs, and what the log keeps of it besides its words."""
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from hashlib import blake2b
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from ..core import atoms, keys
+from ..core.entries import Entry, Foreign, Message
+from ..core.keys import SessionKey
+from ..core.matching import Decision
+from ..core.path import HEAD, REQUEST
+from ..core.principals import Principal
+from ..core.said import Said
+from ..errors import UsageError
+
+NAME_MAX_CHARS = 256
+"""Clients' names are ids of some 40 characters; a name is part of a key, which is an index column."""
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """One request, after its wire has been read."""
+
+    principal: Principal
+    agent: str = "main"
+    name: str | None = None
+    """What the client calls its conversation."""
+    handle: str | None = None
+    """The text of the header Turnlog-Session: the id of a session of this principal, or a name."""
+    wire: str
+    client: str
+    model: str
+    system: str = ""
+    tools: Sequence[dict[str, Any]] = ()
+    parameters: dict[str, Any] = {}
+    messages: Sequence[bytes]
+    """Each message as the client wrote it, without those of the head."""
+    read: Callable[[bytes], Sequence[Message]]
+    """Translates one of them."""
+    after: tuple[str, int] | None = None
+    """(session, turn): the call whose answer `messages` follow, instead of being the whole conversation."""
+    kind: Literal["relay", "agent"] = "relay"
+    store: bool = True
+
+
+def place_of(who: Principal, agent: str, name: str | None) -> SessionKey:
+    return SessionKey(agent=agent, channel="api", kind="direct", peer=who.name, thread=name)
+
+
+def check_name(name: str) -> None:
+    if not 1 <= len(name) <= NAME_MAX_CHARS or not name.isprintable():
+        raise UsageError(
+            "this is no name for a conversation",
+            hint=f"Use 1 to {NAME_MAX_CHARS} characters without control characters.",
+        )
+
+
+def key_of(asked: Asked) -> tuple[str, bool]:
+    """The key of its place, and whether the client names its conversation."""
+    name = asked.handle if asked.handle is not None else asked.name
+    if name is not None:
+        check_name(name)
+    return keys.format(place_of(asked.principal, asked.agent, name)), name is not None
+
+
+def ask_of(asked: Asked, said: Said) -> str:
+    """Equal for two requests that ask for the same: words, head, model and parameters."""
+    words = atoms.digest(said.keys).hex()
+    return _digest([words, asked.system, list(asked.tools), asked.model, asked.parameters, asked.kind, asked.after])
+
+
+def notes(asked: Asked, decision: Decision, ask: str, heads: Collection[str]) -> list[Entry]:
+    """The call's own entry; before it the head, unless the log holds it already. No header is kept."""
+    head = _digest([asked.system, list(asked.tools)])
+    note: dict[str, Any] = {
+        "turnlog": REQUEST,
+        "wire": asked.wire,
+        "client": asked.client,
+        "match": decision.kind,
+        "model": asked.model,
+        "head": head,
+        "parameters": asked.parameters,
+        "ask": ask,
+    }
+    if decision.branch:
+        note["branch"] = "new" if decision.branch < 0 else decision.branch
+    if head in heads:
+        return [Foreign(raw=note)]
+    whole = {"turnlog": HEAD, "digest": head, "system": asked.system, "tools": list(asked.tools)}
+    return [Foreign(raw=whole), Foreign(raw=note)]
+
+
+def _digest(value: Any) -> str:
+    said = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    return blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,270 @@
+"""Makes summaries, checks them, adds what they lack, and appends those that pass the checks.
+
+Summary and boundary are one append. A summary that fails, takes too long or does not pass changes nothing, in memory or
+on disk: the caller continues without it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import count
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..core import compaction, guard, summaries, summary_check, tokens
+from ..core.compaction import Plan
+from ..core.entries import Compaction, Entry, Message
+from ..core.events import CompactionEnd, CompactionStart, Tell
+from ..core.guard import Compact, Limits
+from ..core.measuring import CHARS_PER_TOKEN
+from ..core.prompt import Prompt
+from ..errors import ContextOverflow, ProviderBusy, ProviderError, SummaryRefused
+from . import retry
+from .journal import Journal
+
+SUMMARY_TIMEOUT_S = 120.0
+"""The time limit of one call of the summariser. A turn waits for it, and then continues without it."""
+SUMMARY_TRIES = 2
+"""How often a summary is requested until one passes the checks."""
+LIST_MIN_TOKENS = 40
+"""A shorter list of what a summary lacks is not worth its heading."""
+CHUNKS_MAX = 64
+"""The most calls for one summary. Text that needs more is larger than any window; a rescue works better for it."""
+CHUNK_SHARE = 0.6
+"""The share of the summariser's window for the text; the rest is for the previous summary, the answer and errors of the
+estimate.
+"""
+SHRINKS_MAX = 3
+"""How often a chunk is halved when the summariser's own window turns out to be smaller than believed."""
+WORDS_PER_TOKEN = 0.6
+CUT_MIN_CHARS = 40
+"""The least length of a manual summary that was cut to make the prompt smaller."""
+TOO_LONG = "the prompt would be no smaller with this summary"
+
+
+CallPurpose: TypeAlias = Literal["turn", "summary"]
+OnRequest: TypeAlias = Callable[[CallPurpose, str, Prompt], None]
+"""(kind, session id, prompt) of every request before it is sent."""
+
+
+def unlogged(kind: CallPurpose, session_id: str, prompt: Prompt) -> None:
+    """Used if there is no request log."""
+
+
+class Folded(Struct, frozen=True):
+    """A compaction that can be appended, and what goes along with it."""
+
+    body: Compaction
+    along: list[Entry]
+
+
+class Compactor(Struct, frozen=True, kw_only=True):
+    """Makes summaries with one model."""
+
+    summarise: Callable[[Prompt], Awaitable[str]]
+    model: str | None = None
+    window: int | None = None
+    """The summariser's window, if it is not that of the turn's model."""
+    words: int | None = None
+    chars: int | None = None
+    on_request: OnRequest = unlogged
+    timeout_s: float = SUMMARY_TIMEOUT_S
+    backoff_s: float = retry.BACKOFF_S
+
+    async def compact(self, journal: Journal, step: Compact, limits: Limits, tell: Tell) -> CompactionEnd:
+        """Tells its start and its end, and returns the end. If that has an `error`, nothing has changed."""
+        tell(CompactionStart(tokens_before=step.tokens_before))
+        end = await self._compact(journal, step, limits)
+        tell(end)
+        return end
+
+    async def _compact(self, journal: Journal, step: Compact, limits: Limits) -> CompactionEnd:
+        before = step.tokens_before
+        try:
+            folded = await self.fold(journal, step, limits)
+        except ProviderError as error:
+            return CompactionEnd(tokens_before=before, tokens_after=before, error=str(error))
+        await journal.append(folded.body, *folded.along)
+        return CompactionEnd(tokens_before=before, tokens_after=folded.body.tokens_after)
+
+    async def fold(self, journal: Journal, step: Compact, limits: Limits, focus: str = "") -> Folded:
+        """A compaction whose summary passes the checks. If one does not, another is requested, with the reason.
+
+        Of two that pass, the one that lacks less is taken; what it still lacks is added to it.
+        """
+        check = _Check(step, limits, self._room(limits))
+        why, body, passed = "", self._body(step, "", focus), list[Compaction]()
+        for _ in range(SUMMARY_TRIES):
+            answer = self._cut(await self._in_chunks(journal.session_id, step.plan, limits, focus, why))
+            body = self._body(step, answer, focus)
+            why = _refusal(step, body, limits)
+            if not why:
+                passed.append(body)
+                why = check.lacks(body)
+            if not why:
+                break
+        if passed:
+            return _folded(step, check.completed(passed), limits)
+        if why == TOO_LONG and step.trigger == "manual" and (cut := _cut_to_fit(step, body, limits)):
+            return _folded(step, cut, limits)
+        raise SummaryRefused(why)
+
+    def _room(self, limits: Limits) -> int:
+        """The tokens of a summary with everything that is added to it."""
+        room = limits.summary_limit()
+        return room if self.chars is None else min(room, self.chars // CHARS_PER_TOKEN)
+
+    def _body(self, step: Compact, summary: str, focus: str) -> Compaction:
+        return compaction.complete(
+            step.plan,
+            summary,
+            trigger=step.trigger,
+            tokens_before=step.tokens_before,
+            tokens_after=0,
+            model=self.model,
+            focus=focus or None,
+        )
+
+    def _cut(self, answer: str) -> str:
+        most = self.chars
+        return answer if most is None or len(answer) <= most else answer[: most - 1] + "…"
+
+    async def _in_chunks(self, session_id: str, plan: Plan, limits: Limits, focus: str, why: str) -> str:
+        """Summarises each chunk together with the summary of those before it, so that all parts reach the result."""
+        window = self.window or limits.window
+        budget = int(window * CHUNK_SHARE)
+        size = compaction.sizer(plan.view, scale=limits.scale, whole=True)
+        for _ in range(SHRINKS_MAX):
+            pieces = summaries.chunks(plan, size, budget)
+            if len(pieces) > CHUNKS_MAX:
+                raise SummaryRefused(f"the summary would need {len(pieces)} calls; at most {CHUNKS_MAX} are made")
+            try:
+                return await self._rolling(session_id, plan, pieces, limits, focus, why)
+            except ContextOverflow:
+                budget //= 2
+        raise SummaryRefused("the text to summarise does not fit the summariser's window, even in small parts")
+
+    async def _rolling(
+        self, session_id: str, plan: Plan, pieces: list[list[Message]], limits: Limits, focus: str, why: str
+    ) -> str:
+        summary = plan.previous.summary if plan.previous else ""
+        for number, piece in enumerate(pieces, 1):
+            ask = summaries.ask(
+                piece,
+                plan.view,
+                previous=summary,
+                focus=focus,
+                words=self._words(limits),
+                part=(number, len(pieces)),
+                refused=why,
+            )
+            prompt = Prompt(
+                system=ask.system,
+                messages=[{"role": "user", "content": ask.text}],
+                max_output=limits.summary_limit(),
+            )
+            summary = await self._call(session_id, prompt)
+        return summary
+
+    def _words(self, limits: Limits) -> int:
+        if self.words is not None:
+            return self.words
+        if self.chars is not None:
+            return self.chars // 7
+        return max(50, int(limits.summary_limit() * WORDS_PER_TOKEN))
+
+    async def _call(self, session_id: str, prompt: Prompt) -> str:
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await self._patiently(session_id, prompt)
+        except TimeoutError as error:
+            raise SummaryRefused(f"the summary took longer than {self.timeout_s:g} s") from error
+
+    async def _patiently(self, session_id: str, prompt: Prompt) -> str:
+        for number in count():
+            self.on_request("summary", session_id, prompt)
+            try:
+                return await self.summarise(prompt)
+            except ProviderBusy as error:
+                await retry.pause(error, number, self.backoff_s)
+        raise AssertionError("pause() raises in the end")
+
+
+class _Check:
+    """What the summaries of one compaction are checked against, beyond what is refused."""
+
+    def __init__(self, step: Compact, limits: Limits, room: int) -> None:
+        self._step = step
+        self._limits = limits
+        self._room = room
+        self._size: summary_check.Size = partial(tokens.of_text, scale=limits.scale)
+        self._known = summary_check.known(step.plan, self._size) if limits.identifiers == "append" else None
+
+    def lacks(self, body: Compaction) -> str:
+        """Why another summary is requested, or "". On overflow there is no time for another."""
+        if self._known is None or self._step.trigger == "overflow":
+            return ""
+        return summary_check.lacks(self._known, body.summary, self._room, self._size)
+
+    def completed(self, passed: list[Compaction]) -> Compaction:
+        """The best of them with what it lacks, as far as the whole still passes."""
+        if self._known is None:
+            return passed[-1]
+        best = min(reversed(passed), key=partial(_missing, self._known))
+        size = self._size(best.summary)
+        room = self._room - size
+        while room >= LIST_MIN_TOKENS:
+            text = summary_check.completed(self._known, best.summary, size + room, self._size)
+            body = replace(best, summary=text)
+            if not _refusal(self._step, body, self._limits):
+                return body
+            room //= 2
+        return replace(best, summary=summary_check.completed(self._known, best.summary, 0, self._size))
+
+
+def _missing(known: summary_check.Known, body: Compaction) -> int:
+    return summary_check.missing(known, body.summary)
+
+
+def _folded(step: Compact, body: Compaction, limits: Limits) -> Folded:
+    after = guard.size_after(step.plan.transcript, [body, *step.along], limits)
+    return Folded(replace(body, tokens_after=after), step.along)
+
+
+def _refusal(step: Compact, body: Compaction, limits: Limits) -> str:
+    """Why the compaction is refused, or "". Where the policy requires identifiers, a summary without them is refused,
+    except on overflow.
+
+    A manual compaction must make the prompt smaller. Other triggers do not require this, because they would request a
+    summary again in every turn until one does.
+    """
+    lenient = step.trigger == "overflow" or limits.identifiers == "append"
+    why = summaries.refusal(step.plan, body.summary, lenient=lenient)
+    if not why and step.trigger in ("overflow", "manual") and not _is_smaller(step, body, limits):
+        return TOO_LONG
+    return why
+
+
+def _is_smaller(step: Compact, body: Compaction, limits: Limits) -> bool:
+    bodies = [body, *step.along]
+    if not guard.shrinks(step.plan.transcript, bodies, limits):
+        return False
+    # On overflow the estimate was wrong; and chars4 counts short messages and all framing as almost nothing.
+    if step.trigger == "overflow" or limits.estimator == "chars4":
+        return True
+    return guard.size_after(step.plan.transcript, bodies, limits) < step.tokens_before
+
+
+def _cut_to_fit(step: Compact, body: Compaction, limits: Limits) -> Compaction | None:
+    """Cuts a summary so that the prompt becomes smaller; None if almost nothing would be left, or identifiers are
+    missing.
+    """
+    low, high = CUT_MIN_CHARS - 1, len(body.summary)
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = _is_smaller(step, replace(body, summary=body.summary[:middle] + "…"), limits)
+        low, high = (middle, high) if fits else (low, middle)
+    cut = replace(body, summary=body.summary[:low] + "…")
+    return cut if low >= CUT_MIN_CHARS and not _refusal(step, cut, limits) else None

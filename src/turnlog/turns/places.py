@@ -1,0 +1,413 @@
+"""Finds the session that a client's request goes on, and stores its words there before anything is called.
+
+A place is the key that principal, agent and the client's name for its conversation make. `core/matching` decides which
+session at that place it is; here the decision is carried out under the session's lease, in one append. Nothing waits
+for another call: while one runs, the others fork.
+
+Words of one principal are never compared with those of another, because their places differ.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..core import keys, matching, path as paths, principals
+from ..core.atoms import Atom
+from ..core.carried import carried
+from ..core.entries import Assistant, Entry, Opened, Origin, Rewind, Shortened, Transcript, inherited
+from ..core.matching import Decision, PlacedSession
+from ..core.path import HEAD, REQUEST, Path, note_of
+from ..core.principals import Principal
+from ..core.query import Query
+from ..core.said import Said
+from ..core.session import Session, live_path, on_path
+from ..errors import Busy, Conflict, NotFound, UsageError
+from ..sessions import Loaded, Sessions, own_answers
+from ..stores import Clock, Store
+from ..stores.stamping import now_ms
+from . import asked as requests
+from .asked import Asked as Asked
+from .journal import Journal, in_memory
+from .repeats import Repeats
+from .restless import Restless
+from .warm_paths import WarmPaths, is_enough
+
+COMPARED = 64
+"""Sessions of a place that a request is compared with, newest first."""
+ATOMS_MAX = 100_000
+"""Atoms of one request; real conversations have at most some thousands."""
+KNOWN_MESSAGES = 100_000
+"""Messages whose atoms are remembered, about 300 bytes each."""
+ELSEWHERE_WAIT_S = 0.5
+"""How long a call of another process may take to give back its lease after its answer."""
+ENDING_WAIT_S = 5.0
+"""The same in this process, where it is known that the answer is stored."""
+RACES_MAX = 20
+"""Decisions for one request while others change the same session; each means that another request came first."""
+_USED = ("active", "inactive")
+_ANSWERED = ("assistant", "call", "failed")
+
+
+class _Place(Struct, frozen=True):
+    key: str
+    named: bool
+    row: Session | None = None
+    """The session, if the request names it by its id."""
+
+
+class _Request(Struct, frozen=True):
+    asked: Asked
+    said: Said
+    ask: str
+
+
+class Entrance(Struct, kw_only=True):
+    """The session that a request goes on; its words are stored."""
+
+    row: Session
+    session_id: str
+    match: str
+    turn: int
+    """The seq of the call's own entry; with the session it names the call."""
+    journal: Journal | None = None
+    """None: the call was made already, and its answer is told again."""
+    running: bool = False
+    answer: Assistant | None = None
+    stored: bool = True
+
+
+class _Running:
+    """A call that holds the lease of its session in this process."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._is_agent = asked.kind == "agent"
+        self.journal: Journal | None = None
+        self.over = asyncio.Event()
+
+    @property
+    def is_answered(self) -> bool:
+        if self.journal is None:
+            return False
+        return self.journal.row.last_role in (("assistant", "failed") if self._is_agent else _ANSWERED)
+
+
+class Places:
+    def __init__(
+        self, store: Store, sessions: Sessions, *, clock: Clock = now_ms, random: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        """`sessions`: the owner's. Who may do what is checked here, by the place."""
+        self._store = store
+        self._sessions = sessions
+        self._clock = clock
+        self._random = random
+        self._paths = WarmPaths(sessions)
+        self._repeats = Repeats(clock)
+        self._restless = Restless()
+        self._known: dict[bytes, tuple[Atom, ...]] = {}
+        self._running: dict[str, _Running] = {}
+        self._puts: set[asyncio.Task[None]] = set()
+        self.left = self._repeats.left
+
+    async def close(self) -> None:
+        """Waits for what is being written to the index."""
+        await asyncio.gather(*self._puts, return_exceptions=True)
+
+    def enter(self, asked: Asked) -> AbstractAsyncContextManager[Entrance]:
+        """The words are durable inside it. Leave it when the answer is stored: the session is free then."""
+        return self._enter(asked)
+
+    @asynccontextmanager
+    async def _enter(self, asked: Asked) -> AsyncGenerator[Entrance]:
+        request = self._request(asked)
+        async with AsyncExitStack() as held:
+            yield await self._entrance(request, held)
+
+    async def _entrance(self, request: _Request, held: AsyncExitStack) -> Entrance:
+        if not request.asked.store:
+            return await self._unstored(request, held, "new")
+        busy: set[str] = set()
+        is_restless: bool | None = None
+        for _ in range(RACES_MAX):
+            place = await self._place(request.asked)
+            found, decision = await self._decide(request, place, busy)
+            if decision.kind == "replayed" and decision.path is not None:
+                return await self._again(decision.path, decision.turn)
+            if is_restless is None:
+                is_restless = self._restless.is_due(place.key, found, decision, request.said)
+            if is_restless:
+                return await self._unstored(request, held, "restless", decision.path)
+            try:
+                if entrance := await self._carry_out(request, place, decision, held):
+                    return entrance
+            except Busy:
+                if decision.path is None:
+                    raise
+                busy.add(decision.path.session_id)
+            await held.aclose()
+        raise Conflict("too many requests change this session at once", hint="Send the request again.")
+
+    async def look(self, asked: Asked) -> Transcript:
+        """The log as this request would leave it, before its answer. Nothing is written."""
+        request = self._request(asked)
+        place = await self._place(asked)
+        _, decision = await self._decide(request, place, set()) if asked.store else ([], Decision("new"))
+        before: list[Entry] = []
+        row = None
+        if decision.path is not None:
+            loaded = await self._sessions.load(decision.path.session_id)
+            row = loaded.session
+            before = loaded.entries if decision.to is None else await self._sessions.past(row, row.last_seq)
+        bodies = await self._bodies(request, decision, row)
+        first = row.last_seq + 1 if row else 1
+        return [*before, *(replace(body, seq=seq) for seq, body in enumerate(bodies, first))]
+
+    async def head(self, session_id: str, turn: int, principal: Principal) -> tuple[str, list[dict[str, Any]]] | None:
+        """The system text and the tools of a call."""
+        if (row := await self._own_session(principal, session_id)) is None:
+            return None
+        asked = await self._store.read(row.id, after=turn - 1, limit=1, incarnation=row.incarnation)
+        note = note_of(asked[0], REQUEST) if asked else None
+        seq = (await self._paths.of(row)).heads.get(str(note["head"])) if note else None
+        if seq is None:
+            return None
+        found = await self._store.read(row.id, after=seq - 1, limit=1, incarnation=row.incarnation)
+        head = note_of(found[0], HEAD) if found else None
+        return (str(head["system"]), list(head["tools"])) if head else None
+
+    def _request(self, asked: Asked) -> _Request:
+        if len(asked.messages) > ATOMS_MAX:
+            raise UsageError(f"more than {ATOMS_MAX:,} messages", hint="Begin a new conversation.")
+        if len(self._known) > KNOWN_MESSAGES:
+            for digest in list(self._known)[: KNOWN_MESSAGES // 2]:
+                del self._known[digest]
+        said = Said(asked.messages, asked.read, self._known, wire=asked.wire)
+        if not said.atoms:
+            raise UsageError("the request says nothing", hint="Send at least one message with words.")
+        if len(said.atoms) > ATOMS_MAX:
+            raise UsageError(f"more than {ATOMS_MAX:,} messages, calls and results", hint="Begin a new conversation.")
+        return _Request(asked, said, requests.ask_of(asked, said))
+
+    async def _place(self, asked: Asked) -> _Place:
+        principals.check_agent(asked.principal, asked.agent)
+        named = asked.after[0] if asked.after is not None else asked.handle
+        row = None if named is None else await self._own_session(asked.principal, named)
+        if row is not None:
+            return _Place(row.key, True, row)
+        if asked.after is not None:
+            raise NotFound("there is no such message")
+        return _Place(*requests.key_of(asked))
+
+    async def _own_session(self, who: Principal, session_id: str) -> Session | None:
+        """A session by its id, if it is this principal's own: with any token no other can be named."""
+        if not keys.SESSION_ID.match(session_id):
+            return None
+        with suppress(NotFound):
+            row = await self._store.describe(session_id)
+            return row if principals.is_home(who, row) else None
+        return None
+
+    async def _decide(
+        self, request: _Request, place: _Place, busy: Collection[str]
+    ) -> tuple[list[PlacedSession], Decision]:
+        words = request.said.words(request.ask)
+        if place.row is not None:
+            one = await self._placed(place.row, place.named, busy)
+            if request.asked.after is not None:
+                return [one], await self._after(one, place.row, request.asked.after[1])
+            return [one], matching.decide([one], words, named=True, by_id=True)
+        found: list[PlacedSession] = []
+        for rows in (self._rows_by_answer, self._newest_rows):
+            found = [await self._placed(row, place.named, busy) for row in await rows(place, request.said)]
+            decision = matching.decide(found, words, named=place.named)
+            if decision.kind != "new":
+                return found, decision
+        return found, Decision("new")
+
+    async def _rows_by_answer(self, place: _Place, said: Said) -> list[Session]:
+        """Without a name only an answer tells a session, so the index is asked first."""
+        if place.named:
+            return []
+        return await self._rows(place, await own_answers.find(self._store.ledger, place.key, said.atoms))
+
+    async def _newest_rows(self, place: _Place, said: Said) -> list[Session]:
+        if not place.named and all(atom.kind not in ("assistant", "call") for atom in said.atoms):
+            return await self._rows(place, self._repeats.lost())  # no answer can tell it; it may be a repeat
+        return (await self._store.find(Query(key=place.key, status=_USED, limit=COMPARED))).items
+
+    async def _rows(self, place: _Place, ids: Sequence[str]) -> list[Session]:
+        rows: list[Session] = []
+        for session_id in ids:
+            with suppress(NotFound):
+                row = await self._store.describe(session_id)
+                if row.key == place.key and row.status in _USED:  # an id may be in use again, elsewhere
+                    rows.append(row)
+        return sorted(rows, key=lambda row: -row.last_at)[:COMPARED]
+
+    async def _placed(self, row: Session, named: bool, busy: Collection[str]) -> PlacedSession:
+        path = await self._paths.of(row)
+        running = self._running.get(row.id)
+        is_busy = row.id in busy or (running is not None and not running.is_answered)
+        return PlacedSession(path, is_busy, self._repeats.is_open(path, named=named, runs=is_busy))
+
+    async def _after(self, one: PlacedSession, row: Session, turn: int) -> Decision:
+        """Behind the answer of that call: at the tip, or in a fork."""
+        path = one.path
+        answer = await self._answer(path.session_id, turn)
+        if answer is None:
+            raise NotFound("there is no such message")
+        is_tip = bool(path.seqs) and path.seqs[-1] == answer.seq and on_path(turn, live_path(row.marks, row.last_seq))
+        if is_tip and not one.is_busy:
+            return Decision("continued", path, kept=len(path.keys))
+        return Decision("forked", path, to=answer.seq, kept=sum(seq <= answer.seq for seq in path.seqs))
+
+    async def _answer(self, session_id: str, turn: int) -> Assistant | None:
+        """What was answered to this call."""
+        later = await self._store.read(session_id, after=turn - 1)
+        if not later or note_of(later[0], REQUEST) is None:
+            return None
+        found: Assistant | None = None
+        for entry in later[1:]:
+            if note_of(entry, REQUEST) is not None:
+                break
+            found = entry if isinstance(entry, Assistant) and entry.model is not None else found
+        return found
+
+    async def _again(self, path: Path, turn: int) -> Entrance:
+        row = await self._store.describe(path.session_id)
+        running = self._running.get(row.id)
+        answer = None if running and not running.is_answered else await self._answer(row.id, turn)
+        return Entrance(row=row, session_id=row.id, match="replayed", turn=turn, running=answer is None, answer=answer)
+
+    async def _carry_out(
+        self, request: _Request, place: _Place, decision: Decision, held: AsyncExitStack
+    ) -> Entrance | None:
+        """None: somebody else was faster, so the decision must be made again."""
+        path = decision.path
+        if path is None or decision.kind == "forked":
+            return await self._found(request, place, decision, held)
+        seen = path.last_seq
+        running = await self._hold(request.asked, path.session_id, held)
+        lease = await held.enter_async_context(self._store.lease(path.session_id, wait_s=ELSEWHERE_WAIT_S))
+        row = await self._store.describe(path.session_id)
+        if (row.last_seq, path.last_seq) != (seen, seen):
+            return None
+        journal = Journal(self._store, lease, await self._paths.tail(row))
+        appended = await self._append(request, decision, journal)
+        self._paths.grown(journal.row, appended)
+        if decision.to is not None and not is_enough(journal.stored, journal.row):
+            journal = Journal(self._store, lease, await self._sessions.load(journal.row))
+        running.journal = journal
+        return self._begun(decision, journal, appended, held)
+
+    async def _append(self, request: _Request, decision: Decision, journal: Journal) -> list[Entry]:
+        bodies = await self._bodies(request, decision, journal.row)
+        try:
+            return await journal.append(*bodies)
+        except UsageError:
+            # What a session keeps in effect when it goes back must fit the rules of marks; words must be stored anyway.
+            return await journal.append(*(await self._bodies(request, decision, journal.row, keeps_marks=False)))
+
+    async def _hold(self, asked: Asked, session_id: str, held: AsyncExitStack) -> _Running:
+        """Marks the session as one that runs a call, once an answered call has left it."""
+        while (before := self._running.get(session_id)) is not None:
+            if not before.is_answered:
+                raise Busy("a call is running in this session")
+            try:
+                async with asyncio.timeout(ENDING_WAIT_S):
+                    await before.over.wait()
+            except TimeoutError:
+                raise Busy("a call is ending in this session") from None
+        running = self._running[session_id] = _Running(asked)
+        held.callback(self._release, session_id, running)
+        return running
+
+    def _release(self, session_id: str, running: _Running) -> None:
+        del self._running[session_id]
+        running.over.set()
+
+    async def _found(self, request: _Request, place: _Place, decision: Decision, held: AsyncExitStack) -> Entrance:
+        """A new session, or a fork, with the request's words in the same append."""
+        new_id = keys.session_id(self._clock(), self._random(6))
+        running = await self._hold(request.asked, new_id, held)
+        lease = await held.enter_async_context(self._store.lease(new_id, wait_s=ELSEWHERE_WAIT_S))
+        taken = await self._taken(place, decision, new_id)
+        bodies = await self._bodies(request, decision, None, past=taken)
+        appended = await self._store.append(new_id, [*taken, *bodies], expect=0, lease=lease)
+        self._paths.keep(appended.row, paths.of_log(new_id, appended))
+        journal = running.journal = Journal(self._store, lease, Loaded(appended.row, list(appended)))
+        return self._begun(decision, journal, appended[len(taken) :], held)
+
+    async def _taken(self, place: _Place, decision: Decision, new_id: str) -> list[Entry]:
+        """What a new log begins with; a fork takes over the past of its source."""
+        key = keys.parse(place.key)
+        opened = Opened(id=new_id, key=place.key, agent=key.agent, channel=key.channel)
+        if decision.path is None or decision.to is None:
+            return [opened]
+        source = await self._store.describe(decision.path.session_id)
+        past = await self._sessions.past(source, decision.to)
+        return [replace(opened, forked_from=Origin(id=source.id, seq=decision.to)), *inherited(past)]
+
+    async def _bodies(
+        self,
+        request: _Request,
+        decision: Decision,
+        row: Session | None,
+        *,
+        past: Sequence[Entry] = (),
+        keeps_marks: bool = True,
+    ) -> list[Entry]:
+        """Everything that the request appends, the call's own entry before its words. Without a row: to a new log."""
+        bodies: list[Entry] = []
+        if row is not None and decision.to is not None:
+            bodies.append(Rewind(to=decision.to))
+            dropped = await self._sessions.read(row, after=decision.to) if keeps_marks else []
+            live = live_path(row.marks, row.last_seq)
+            bodies += carried((entry for entry in dropped if on_path(entry.seq, live)), decision.to)
+        bodies += [Shortened(targets=(seq,), limit=limit) for seq, limit in decision.shortened]
+        heads: Collection[str] = [str(note["digest"]) for entry in past if (note := note_of(entry, HEAD))]
+        if row is not None and decision.path is not None:
+            heads = decision.path.heads
+        return [*bodies, *requests.notes(request.asked, decision, request.ask, heads), *request.said.rest(decision)]
+
+    def _begun(self, decision: Decision, journal: Journal, appended: Sequence[Entry], held: AsyncExitStack) -> Entrance:
+        turn = _turn_in(appended)
+        self._repeats.begin(journal.session_id, turn)
+        held.callback(self._end, journal, turn)
+        return Entrance(row=journal.row, session_id=journal.session_id, match=decision.kind, turn=turn, journal=journal)
+
+    def _end(self, journal: Journal, turn: int) -> None:
+        """The call is over: whatever it appended belongs to the path."""
+        self._repeats.end(journal.session_id, turn)
+        path = self._paths.grown(journal.row, journal.stored)
+        self._paths.keep_tail(journal.row, journal.stored)
+        if path is not None and path.keys:
+            put = asyncio.get_running_loop().create_task(own_answers.put(self._store.ledger, journal.row.key, path))
+            self._puts.add(put)
+            put.add_done_callback(self._puts.discard)
+
+    async def _unstored(
+        self, request: _Request, held: AsyncExitStack, match: str, path: Path | None = None
+    ) -> Entrance:
+        """In a log of its own, which is gone with the answer."""
+        new_id = keys.session_id(self._clock(), self._random(6))
+        decision = Decision("new")
+        place = _Place(keys.format(requests.place_of(request.asked.principal, request.asked.agent, None)), False)
+        bodies = [*await self._taken(place, decision, new_id), *await self._bodies(request, decision, None)]
+        journal = await held.enter_async_context(in_memory(new_id, bodies, self._clock))
+        return Entrance(
+            row=journal.row,
+            session_id=path.session_id if path is not None else new_id,
+            match=match,
+            turn=_turn_in(journal.stored),
+            journal=journal,
+            stored=False,
+        )
+
+
+def _turn_in(entries: Sequence[Entry]) -> int:
+    return next(entry.seq for entry in reversed(entries) if note_of(entry, REQUEST) is not None)

@@ -1,0 +1,409 @@
+"""Relays: one guarded model call for a client that runs its own loop and its own tools.
+
+    enter (words durable, under the lease) → guarded call → answer appended → told to its end
+
+A call runs in a task of its own, so it survives its client, can be joined, and is stopped like a turn. The prompt is
+built from the log, with the request's own system text and tools and the model's window. Nothing here waits for another
+call: `places` forks instead. Once a piece of the answer has gone out, no further step of the guard is tried; an answer
+to a prompt that was too large is kept, and the next call compacts first.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from functools import partial
+from itertools import count
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..core import events, guard, overflow, prompt as prompts, turns
+from ..core.content import salvaged
+from ..core.entries import Assistant, Compaction, Entry, Failed, text_of
+from ..core.events import Done, Event, GuardStage, Snapshot, Stopped, Tell, TextDelta, ThinkingDelta
+from ..core.guard import Compact, Limits
+from ..core.history import History
+from ..core.parameters import NONE, Parameters
+from ..core.prompt import Prompt, ToolDefinition
+from ..core.session import Session
+from ..core.tokens import input_tokens
+from ..errors import Busy, NotFound, ProviderBusy, ProviderRefused, StoreUnavailable, TurnlogError
+from ..providers import Delta
+from ..stores import Store
+from . import guarded_call, retry, stopping
+from .agent import Agent
+from .asked import Asked
+from .compactor import OnRequest, unlogged
+from .journal import FAILED_REASON_MAX_CHARS, Journal
+from .places import Entrance, Places
+from .relay_call import CompactionNote, RelayCall, pieces_of
+from .runner import Runner, TurnRequest
+from .stream import TurnStream
+
+LINGER_S = 10.0
+"""How long a call whose client went away waits for the client to come back."""
+ELSEWHERE_S = 600.0
+"""How long a repeat waits for a call that runs in another process."""
+ELSEWHERE_LOOK_S = 0.5
+CLOSING_S = 10.0
+"""For calls to store what was said when Turnlog closes."""
+
+
+class Upstream(Struct, frozen=True, kw_only=True):
+    """Who answers a request, and how."""
+
+    agent: Agent
+    """For a relay: a model without tools or a system prompt of its own."""
+    is_turn: bool = False
+    """Whether the agent runs a turn with its own tools, instead of one call with those of the request."""
+    parameters: Parameters = NONE
+    max_output: int | None = None
+
+
+class Relays:
+    def __init__(
+        self,
+        store: Store,
+        places: Places,
+        runner: Runner,
+        *,
+        on_request: OnRequest = unlogged,
+        linger_s: float = LINGER_S,
+        backoff_s: float = retry.BACKOFF_S,
+    ) -> None:
+        self.places = places
+        self._store = store
+        self._runner = runner
+        self._on_request = on_request
+        self._linger_s = linger_s
+        self._backoff_s = backoff_s
+        self._calls: dict[tuple[str, int], RelayCall] = {}
+        self._running: dict[asyncio.Task[None], RelayCall] = {}
+        self._on_turn: list[Callable[[TurnStream], object]] = []
+        self._stop_watcher = stopping.StopWatcher(store.ledger, self)
+        self._is_closing = False
+
+    def on_turn(self, call: Callable[[TurnStream], object]) -> None:
+        """Calls it with every stored call that begins in this process."""
+        self._on_turn.append(call)
+
+    async def start(self, asked: Asked, upstream: Upstream) -> RelayCall:
+        """Returns when the words are durable. The answer may be that of an earlier call for the same request.
+
+        The caller listens: it must call `detach` on what it gets.
+        """
+        if self._is_closing:
+            raise Busy("Turnlog is closing", hint="Send it again after the next start.")
+        call = RelayCall(linger_s=None if upstream.is_turn else self._linger_s)
+        call.attach()
+        call.task = asyncio.create_task(self._run(call, asked, upstream), name="relay")
+        self._running[call.task] = call
+        call.task.add_done_callback(self._running.pop)
+        try:
+            found = await asyncio.shield(call.started)
+        except asyncio.CancelledError:
+            call.detach(whole=False)
+            raise
+        if found is not call:
+            found.attach()
+        return found
+
+    def under_way(self) -> list[TurnStream]:
+        return [call.stream for call in self._calls.values() if call.stream and not call.stream.over]
+
+    def running(self, session_id: str) -> TurnStream | None:
+        return next((stream for stream in self.under_way() if stream.session_id == session_id), None)
+
+    def stop(self, session_id: str) -> bool:
+        """Whether there was a call to stop in this session."""
+        calls = [call for (found, _), call in self._calls.items() if found == session_id]
+        return sum(call.stop() for call in calls) > 0
+
+    def stop_paused(self, row: Session) -> bool:
+        """Calls of a relay are never paused: nobody is asked about them."""
+        return False
+
+    async def idle(self) -> None:
+        """Returns when no call runs."""
+        while self._running:
+            await asyncio.wait(set(self._running))
+
+    async def close(self) -> None:
+        self._is_closing = True
+        for call in list(self._running.values()):
+            call.stop()
+        if self._running:
+            _, late = await asyncio.wait(set(self._running), timeout=CLOSING_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self._stop_watcher.close()
+        await self.places.close()
+
+    async def _run(self, call: RelayCall, asked: Asked, upstream: Upstream) -> None:
+        try:
+            async with self.places.enter(asked) as entered:
+                if entered.journal is not None:
+                    await self._lead(call, entered, entered.journal, upstream)
+                    return
+            await self._repeat(call, entered)
+        except BaseException as error:
+            failure = error if isinstance(error, Exception) else Busy("the call was stopped")
+            call.end(None, failure)
+            if not call.started.done():
+                call.started.set_exception(failure)
+            if not isinstance(error, TurnlogError | asyncio.CancelledError):
+                raise
+        finally:
+            if self._calls.get((call.session_id, call.turn)) is call:
+                del self._calls[call.session_id, call.turn]
+
+    def _begin(self, call: RelayCall, entered: Entrance) -> None:
+        call.session_id, call.turn = entered.session_id, entered.turn
+        call.match, call.stored = entered.match, entered.stored
+        call.on_left(partial(self.places.left, entered.session_id, entered.turn))
+
+    async def _lead(self, call: RelayCall, entered: Entrance, journal: Journal, upstream: Upstream) -> None:
+        self._begin(call, entered)
+        call.estimate = journal.row.token_estimate
+        if entered.stored:
+            self._calls[call.session_id, call.turn] = call
+            call.stream = TurnStream(
+                journal.session_id, entered.turn, incarnation=journal.incarnation, lease=journal.lease
+            )
+            self._stop_watcher.start()
+            for tell in self._on_turn:
+                tell(call.stream)
+        call.started.set_result(call)
+        try:
+            await (self._turn if upstream.is_turn else self._answer)(call, journal, upstream)
+        finally:
+            if call.stream is not None:
+                call.stream.add(Stopped())  # heard only if nothing else has ended it
+
+    async def _answer(self, call: RelayCall, journal: Journal, upstream: Upstream) -> None:
+        try:
+            reply = await self._fitted(call, journal, upstream)
+            [stored] = await journal.append(reply)
+        except asyncio.CancelledError:
+            with suppress(TurnlogError):  # the session or the store may be gone
+                await _keep(journal, _partial(call, upstream, "interrupted"), Failed(code="stopped"))
+            call.end(None, Busy("the call was stopped", hint="Send the request again."))
+            return
+        except Exception as error:  # noqa: BLE001 - every error ends the call and is told
+            with suppress(TurnlogError):
+                await _keep(journal, _partial(call, upstream, "error"), _failed(error), fails=True)
+            if call.stream is not None:
+                call.stream.add(events.of_error(error))
+            call.end(None, error)
+            return
+        assert isinstance(stored, Assistant)
+        if call.stream is not None:
+            call.stream.add(events.of_usage(stored))
+            row = journal.row
+            call.stream.add(Done(session_id=row.id, token_estimate=row.token_estimate, title=row.title))
+        call.end(stored)
+
+    async def _fitted(self, call: RelayCall, journal: Journal, upstream: Upstream) -> Assistant:
+        agent, limits = await self._ready(upstream)
+        last = journal.end
+        made: list[Prompt] = []
+        await _compact_after_overflow(call, journal, agent, limits)
+        fitted = await guarded_call.run(
+            journal,
+            limits,
+            partial(self._attempt, call, agent, upstream, made),
+            agent.compactor if call.stored else replace(agent.compactor, on_request=unlogged),
+            call.tell,
+            compact_first=True,
+            is_shown=lambda: call.is_shown,
+        )
+        call.compaction = _compaction(journal, last)
+        if call.stored:
+            await self._learn(call, agent, limits, made[-1], fitted.reply, fitted.window)
+        return replace(fitted.reply, content=salvaged(fitted.reply.content))
+
+    async def _ready(self, upstream: Upstream) -> tuple[Agent, Limits]:
+        agent = upstream.agent.narrowed(await self._runner.windows.of(upstream.agent.place))
+        return agent, agent.scaled(await self._runner.calibration.of(agent.provider.model))
+
+    async def _learn(
+        self, call: RelayCall, agent: Agent, limits: Limits, prompt: Prompt, reply: Assistant, window: int
+    ) -> None:
+        if window:
+            await self._runner.windows.learn(agent.place, window)
+        self._runner.calibration.learn(call.session_id, agent.provider.model, prompt, limits, reply)
+
+    async def _attempt(
+        self, call: RelayCall, agent: Agent, upstream: Upstream, made: list[Prompt], shown: History, tell: Tell
+    ) -> Assistant:
+        prompt = prompts.assemble(
+            shown,
+            tools=[ToolDefinition(**tool) for tool in agent.limits.tools],
+            max_output=upstream.max_output or agent.max_output,
+            may_call=upstream.parameters.tool_choice != "none",
+            parameters=upstream.parameters,
+        )
+        made.append(prompt)
+        for number in count():
+            if call.stored:
+                self._on_request("turn", call.session_id, prompt)
+            try:
+                return await _stream(call, agent, prompt, tell)
+            except ProviderBusy as error:
+                if call.is_shown:
+                    raise
+                await retry.pause(error, number, self._backoff_s)
+                tell(GuardStage(stage="retry"))
+        raise AssertionError("pause() raises in the end")
+
+    async def _turn(self, call: RelayCall, journal: Journal, upstream: Upstream) -> None:
+        """A turn of one of our agents, with its own tools."""
+        begun, told = journal.end, _ToldTurn(call)
+        await self._runner.run(journal, TurnRequest(), call.turn, told, lambda seqs: None)
+        call.compaction = _compaction(journal, begun)
+        said = [entry for entry in journal.stored if isinstance(entry, Assistant) and entry.seq > begun]
+        if told.error is not None:
+            call.end(None, told.error)
+        elif said:
+            call.end(_joined(said))
+        else:
+            call.end(None, Busy("the turn was stopped", hint="Send the request again."))
+
+    async def _repeat(self, call: RelayCall, entered: Entrance) -> None:
+        """The answer of an earlier call: of one that runs here, of one that runs elsewhere, or from the log."""
+        running = self._calls.get((entered.session_id, entered.turn))
+        if running is not None and not running.over:
+            running.match = entered.match
+            call.started.set_result(running)
+            return
+        self._begin(call, entered)
+        call.started.set_result(call)
+        reply = entered.answer or await self._from_elsewhere(entered)
+        for piece in pieces_of(reply):
+            call.add(piece)
+        call.end(reply)
+
+    async def _from_elsewhere(self, entered: Entrance) -> Assistant:
+        """The answer that another process is about to store."""
+        deadline = asyncio.get_running_loop().time() + ELSEWHERE_S
+        while asyncio.get_running_loop().time() < deadline:
+            later = await self._store.read(entered.session_id, after=entered.turn)
+            for entry in later:
+                if isinstance(entry, Assistant) and entry.model is not None and entry.stop != "error":
+                    return entry
+                if isinstance(entry, Failed):
+                    raise ProviderBusy(entry.reason or "the call failed")
+            if await self._is_free(entered.session_id):
+                break
+            await asyncio.sleep(ELSEWHERE_LOOK_S)
+        raise ProviderBusy("the call that was made for this request was cut short")
+
+    async def _is_free(self, session_id: str) -> bool:
+        try:
+            async with self._store.lease(session_id, wait_s=0):
+                return True
+        except Busy:
+            return False
+
+
+class _ToldTurn:
+    """Passes the events of an agent's turn on as pieces."""
+
+    def __init__(self, call: RelayCall) -> None:
+        self._call = call
+        self._begins = False
+        self.error: Exception | None = None
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case TextDelta(text=text):
+                self._call.add(Delta(text=text, begins=self._begins))
+                self._begins = False
+            case ThinkingDelta(text=text):
+                self._call.add(Delta(thinking=text))
+            case events.ErrorEvent():
+                self.error = _error_of(event)
+                self._call.tell(event)
+            case Snapshot() | events.ToolCall():
+                self._begins = True
+                self._call.tell(event)
+            case _:
+                self._call.tell(event)
+
+
+async def _stream(call: RelayCall, agent: Agent, prompt: Prompt, tell: Tell) -> Assistant:
+    async with aclosing(agent.provider.stream(prompt)) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, Assistant):
+                return piece
+            if piece.repairs:
+                for repair in piece.repairs:
+                    tell(GuardStage(stage=f"repaired: {repair}"))
+                continue
+            call.add(piece)
+    raise ProviderRefused("the model's answer was incomplete")
+
+
+async def _compact_after_overflow(call: RelayCall, journal: Journal, agent: Agent, limits: Limits) -> None:
+    """Compacts first if the newest answer was to a prompt that was too large, and nothing was compacted since."""
+    told = [entry for entry in journal.stored if isinstance(entry, Assistant | Compaction)]
+    if not told or not isinstance(told[-1], Assistant):
+        return
+    taken = input_tokens(told[-1].usage)
+    if not overflow.is_silent(input_tokens=taken, window=limits.believed or limits.window, stop=told[-1].stop):
+        return
+    transcript = journal.transcript
+    if plan := guard.on_overflow(transcript, limits):
+        step = Compact(plan, "overflow", guard.measure(transcript, limits), guard.again_shortened(plan))
+        await agent.compactor.compact(journal, step, limits, call.tell)
+
+
+async def _keep(journal: Journal, partial: Assistant | None, failed: Failed, *, fails: bool = False) -> None:
+    """Stores what was said before the end. A call without a word of an answer leaves a mark.
+
+    Open calls get no result here: the client has them, and sends results or something else.
+    """
+    await journal.refresh()  # a running append may have succeeded
+    if turns.last_role(journal.transcript) == "assistant" and isinstance(journal.stored[-1], Assistant):
+        return
+    bodies: list[Entry] = [partial] if partial else []
+    if fails or not bodies:
+        bodies.append(failed)
+    await journal.append(*bodies)
+
+
+def _partial(call: RelayCall, upstream: Upstream, stop: str) -> Assistant | None:
+    text = "".join(piece.text for piece in call.pieces)
+    if not text.strip():
+        return None
+    return Assistant(content=[{"type": "text", "text": text}], model=upstream.agent.provider.model, stop=stop)
+
+
+def _failed(error: Exception) -> Failed:
+    """Refused content is not left out of a relay's history: the client sends it again with every request."""
+    code = events.code_of(error)
+    return Failed(
+        code="provider" if code == events.REFUSED_CONTENT else code, reason=str(error)[:FAILED_REASON_MAX_CHARS]
+    )
+
+
+def _compaction(journal: Journal, after: int) -> CompactionNote | None:
+    made = [entry for entry in journal.stored if isinstance(entry, Compaction) and entry.seq > after]
+    return CompactionNote(made[-1].seq, made[-1].tokens_before, made[-1].tokens_after) if made else None
+
+
+def _joined(said: list[Assistant]) -> Assistant:
+    """The answer of a turn: what was said in it, with the usage of all its calls. The calls themselves ran here."""
+    texts = [{"type": "text", "text": text} for entry in said if (text := text_of(entry.content)).strip()]
+    usage: dict[str, int] = {}
+    for entry in said:
+        for name, number in (entry.usage or {}).items():
+            if isinstance(number, int):
+                usage[name] = usage.get(name, 0) + number
+    return replace(said[-1], content=texts, usage=usage or None, stop=said[-1].stop)
+
+
+def _error_of(event: events.ErrorEvent) -> Exception:
+    kinds = {"provider": ProviderRefused, "store": StoreUnavailable, "deleted": NotFound}
+    return kinds.get(event.code, ProviderRefused)(event.error, hint=event.hint)

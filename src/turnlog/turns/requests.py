@@ -1,0 +1,53 @@
+"""What the next turn of a session answers: a message, messages that waited, or the last message again."""
+
+from msgspec import Struct
+
+from ..core.entries import Content, Received
+from .journal import Journal
+from .tickets import Lane, Ticket
+
+
+class TurnRequest(Struct, frozen=True, kw_only=True):
+    """What a turn answers: a new message, messages that waited or, with neither, the last message again."""
+
+    content: Content | None = None
+    message_id: str | None = None
+    dedupe_id: str | None = None
+    sender: str | None = None
+    since: int = 0
+    """The end of the log when this delivery was first seen."""
+    waiting: tuple[Received, ...] = ()
+    context: str = ""
+    retry: bool = False
+    """The last turn failed, and its message is sent again."""
+    resumes: bool = False
+    """The last turn was paused, and every call that waited has its answer."""
+    asks: bool = True
+    """Whether somebody can be asked for approval."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it runs a turn that has begun before."""
+        return self.content is None and not self.waiting
+
+
+def of_ticket(ticket: Ticket) -> TurnRequest:
+    incoming = ticket.incoming
+    if incoming.retry:
+        return TurnRequest(retry=True, context=incoming.context)
+    return TurnRequest(
+        content=incoming.content,
+        message_id=incoming.message_id,
+        dedupe_id=incoming.dedupe_id,
+        sender=incoming.sender,
+        since=ticket.since,
+        context=incoming.context,
+        asks=incoming.asks,
+    )
+
+
+def next_waiting(lane: Lane, journal: Journal) -> TurnRequest:
+    chosen = journal.next_waiting()
+    known = [lane.waiting[entry.seq].incoming for entry in chosen if entry.seq in lane.waiting]
+    context = "\n\n".join(filter(None, (incoming.context for incoming in known)))
+    return TurnRequest(waiting=chosen, context=context, asks=all(incoming.asks for incoming in known))

@@ -1,0 +1,493 @@
+"""Runs one turn: stores the user's words, calls the model through the guard, runs tools, stores the reply.
+
+    open_journal → begin (durable from here) → [ guarded call → store the reply → tools → store the results ]*
+        → done → compact if due
+
+Events are told as they happen, results are returned. A failure before the user entry is stored is raised; every later
+one is an event and a `failed` entry. The caller holds the session's lease; cancelling its task stops the turn.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
+from itertools import count
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..core import approvals, events, guard, heard, history, prompt as prompts, repairs, turns
+from ..core.content import salvaged
+from ..core.entries import (
+    Assistant,
+    Block,
+    Entry,
+    Rewind,
+    ToolResult,
+    User,
+    text_of,
+    tool_uses,
+)
+from ..core.events import CompactionEnd, Done, Event, GuardStage, Stopped, Tell, TextDelta, ThinkingDelta
+from ..core.guard import Limits
+from ..core.history import History
+from ..core.prompt import Prompt
+from ..core.repairs import ReportedRepairs
+from ..core.session import Session
+from ..core.tokens import input_tokens
+from ..errors import ProviderBusy, ProviderRefused, ToolLimit, TurnlogError, UsageError
+from ..providers import Delta
+from ..sessions import Loaded, Sessions
+from ..stores import Clock, Lease, Store
+from ..stores.stamping import now_ms
+from . import asking, guarded_call, retry
+from .agent import Agent
+from .asking import MayAsk
+from .calibration import Calibration, Windows
+from .compactor import OnRequest, unlogged
+from .journal import Journal
+from .requests import TurnRequest
+from .tool_context import Recall, context_of
+
+ROUNDS_MAX = 25
+"""Rounds of tool calls in one turn; then the model must answer with what it has."""
+WARM_SESSIONS = 256
+"""Tails kept in memory between turns. With more sessions, the oldest tail is read again for its next turn."""
+
+OnAnswer: TypeAlias = Callable[[Session, list[Entry]], Awaitable[None]]
+"""(row, the turn's entries) of a turn that has its answer, before `done` is told."""
+
+OnJoined: TypeAlias = Callable[[Sequence[int]], None]
+"""(seqs) of waiting messages that have joined the running turn."""
+
+RoundsEnd: TypeAlias = Literal["answered", "stopped", "paused"]
+"""`stopped`: a message waits that interrupts the turn. `paused`: calls wait for a person's word."""
+
+SKIPPED = "skipped: a new message arrived"
+
+
+class Warm(Struct, frozen=True):
+    """The tail of a log as the last turn left it, and the window it was made for."""
+
+    end: int
+    entries: list[Entry]
+    window: int
+    incarnation: str
+    failed: CompactionEnd | None = None
+    """A compaction that failed after `done`, when nobody listened any more: the next turn tells it first."""
+
+    def fits(self, row: Session) -> bool:
+        return (self.end, self.incarnation) == (row.last_seq, row.incarnation) and not row.received
+
+
+class Turn:
+    """The state that the steps of one turn share."""
+
+    def __init__(
+        self, journal: Journal, agent: Agent, limits: Limits, began_at: int, tell: Tell, on_joined: OnJoined
+    ) -> None:
+        self.journal = journal
+        self.agent = agent
+        self.limits = limits
+        self.began_at = began_at
+        self.tell = tell
+        self.on_joined = on_joined
+        self.pieces: list[str] = []
+        """Pieces of the streamed text. Joined once, because adding to a text would copy it each time."""
+        self.has_streamed = False
+        """Whether anything of the call that is being made was shown."""
+        self.rounds = 0
+        self.asks = True
+        """Whether somebody can be asked for approval."""
+        self.asked = asking.Asking(journal, agent)
+        self.prompt: Prompt | None = None
+
+    @property
+    def may_call(self) -> bool:
+        return self.rounds < ROUNDS_MAX
+
+    def partial(self, stop: str) -> Assistant | None:
+        """The model's text when it was cut off."""
+        text = "".join(self.pieces)
+        if not text.strip():
+            return None
+        return Assistant(content=[{"type": "text", "text": text}], model=self.agent.provider.model, stop=stop)
+
+
+class Runner:
+    def __init__(
+        self,
+        store: Store,
+        sessions: Sessions,
+        agent: Callable[[str], Awaitable[Agent]],
+        *,
+        journal: type[Journal] = Journal,
+        on_request: OnRequest = unlogged,
+        recall: Recall | None = None,
+        on_answer: OnAnswer | None = None,
+        may_ask: MayAsk = lambda _: True,
+        backoff_s: float = retry.BACKOFF_S,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._agent = agent
+        self.journal = journal
+        """The kind that turns write to."""
+        self._on_request = on_request
+        self._recall = recall
+        self._on_answer = on_answer
+        self._may_ask = may_ask
+        self._clock = clock
+        self._backoff_s = backoff_s
+        self._warm: OrderedDict[str, Warm] = OrderedDict()
+        self._repairs = ReportedRepairs(WARM_SESSIONS)
+        self.calibration = Calibration(store.ledger)
+        self.windows = Windows(store.ledger, clock)
+
+    async def agent(self, name: str) -> Agent:
+        return await self._agent(name)
+
+    def forget(self, session_id: str) -> None:
+        """Forgets the cached state of a deleted session."""
+        self._warm.pop(session_id, None)
+        self._repairs.forget(session_id)
+
+    async def load(self, session_id: str, incarnation: str | None = None) -> Loaded:
+        """A session's row and tail; the tail from memory, if nothing was written since the last turn here."""
+        row = await self._store.describe(session_id, incarnation=incarnation)
+        warm = self._warm.get(session_id)
+        return Loaded(row, warm.entries) if warm and warm.fits(row) else await self._sessions.load(row)
+
+    async def open_journal(
+        self, session_id: str, lease: Lease, incarnation: str | None = None, *, known: Session | None = None
+    ) -> Journal:
+        """For one turn or several. `known`: a row that was read before the lease was taken.
+
+        If the log still ends where that row says, nothing is asked of the store: the first append makes sure of it.
+        """
+        if known is not None and (loaded := await self._as_of(known)):
+            return self.journal(self._store, lease, loaded, is_assumed=True)
+        return self.journal(self._store, lease, await self.load(session_id, incarnation))
+
+    async def _as_of(self, row: Session) -> Loaded | None:
+        """The tail of a log that ends where this row says; None if it may have gone on, or needs a look first."""
+        if row.under_way or row.received or row.heard:
+            return None
+        if not row.first_message:
+            return Loaded(row, [])
+        if warm := self._warm.get(row.id):
+            if warm.fits(row):
+                return Loaded(row, warm.entries)
+            if warm.end > row.last_seq:
+                return None  # the row is older than the last turn here
+        loaded = await self._sessions.load(row)
+        return loaded if loaded.entries and loaded.entries[-1].seq == row.last_seq else None
+
+    def _keep_warm(self, turn: Turn, failed: CompactionEnd | None) -> None:
+        journal = turn.journal
+        self._warm.pop(journal.session_id, None)
+        if not journal.reshaped and not journal.damage:
+            self._warm[journal.session_id] = Warm(
+                journal.end, journal.stored, turn.limits.window, journal.incarnation, failed
+            )
+        while len(self._warm) > WARM_SESSIONS:
+            self._warm.popitem(last=False)
+
+    async def begin(self, journal: Journal, request: TurnRequest) -> int | None:
+        """Stores the user's words. Gives the seq that the turn is known by; None: they had been delivered before."""
+        if request.resumes:
+            return journal.began_at()
+        if request.waiting:
+            seqs = [entry.seq for entry in request.waiting]
+            turn = await journal.take_waiting(seqs, await self._heard(journal))
+            journal.heard = []
+            return turn
+        with journal.failing_at_once():
+            if request.retry:
+                await self._take_back_failure(journal)
+            if request.content is None:
+                return next((entry.seq for entry in journal.turn()), 0)
+            return await self._store_words(journal, request)
+
+    async def _store_words(self, journal: Journal, request: TurnRequest) -> int | None:
+        body = User(
+            content=request.content,
+            message_id=request.message_id,
+            dedupe_id=request.dedupe_id,
+            sender=request.sender,
+        )
+        is_new = await journal.append_once(body, dedupe_id=request.dedupe_id, since=request.since)
+        return journal.end if is_new else None
+
+    async def _heard(self, journal: Journal) -> tuple[int, ...]:
+        """The heard messages since the last turn that join this one."""
+        if not journal.heard:
+            return ()
+        try:
+            return heard.joining(journal.heard, (await self._agent(journal.row.agent)).limits.window)
+        except TurnlogError:
+            return ()  # an agent that cannot be opened is an error of the turn, reported there
+
+    async def _take_back_failure(self, journal: Journal) -> None:
+        """From here on the last turn has not failed: what was left out because of that is shown again."""
+        found = turns.unanswered(journal.transcript)
+        if found is None:
+            raise UsageError("the last turn did not fail", hint="There is nothing to retry; send a message instead.")
+        await journal.append(Rewind(to=found.last))
+
+    async def run(self, journal: Journal, request: TurnRequest, began_at: int, tell: Tell, on_joined: OnJoined) -> bool:
+        """Tells exactly one terminal event; what happens after `done` is told to nobody.
+
+        True: the turn is paused, because calls wait for a person, and has told no end yet.
+        """
+        turn: Turn | None = None
+        outcome: RoundsEnd = "stopped"
+        try:
+            agent, limits = await self._ready(journal, request.context)
+            turn = Turn(journal, agent, limits, began_at, tell, on_joined)
+            turn.asks = request.asks and self._may_ask(journal.row)
+            outcome = await self._rounds(turn, await self._resumed(turn) if request.resumes else None)
+            if outcome == "answered":
+                await self._tell_done(turn)
+        except asyncio.CancelledError:
+            outcome = "stopped"
+        except Exception as error:  # noqa: BLE001 - every error ends the turn and is told
+            with suppress(TurnlogError):  # then the next holder of the lease marks it as interrupted
+                await journal.fail(events.code_of(error), str(error), turn and turn.partial("error"))
+            tell(events.of_error(error))
+            return False
+        if outcome == "paused":
+            return True
+        if turn and outcome == "answered":
+            await self._after(turn)
+        else:
+            with suppress(TurnlogError):  # the session or the store may be gone; nobody can be told
+                await journal.stop(turn and turn.partial("interrupted"))
+            tell(Stopped())
+        return False
+
+    async def _ready(self, journal: Journal, context: str) -> tuple[Agent, Limits]:
+        agent = await self._agent(journal.row.agent)
+        agent = agent.narrowed(await journal.through_outage(partial(self.windows.of, agent.place)))
+        scale = await journal.through_outage(partial(self.calibration.of, agent.provider.model))
+        return agent, agent.scaled(scale, context)
+
+    async def _tell_done(self, turn: Turn) -> None:
+        row = turn.journal.row
+        if self._on_answer is not None:
+            await self._on_answer(row, turn.journal.turn())
+        turn.tell(Done(session_id=row.id, token_estimate=row.token_estimate, title=row.title))
+
+    async def _rounds(self, turn: Turn, calls: Sequence[Block] | None) -> "RoundsEnd":
+        """Calls the model until it calls no more tools. `calls`: those of a turn that was paused, which come first."""
+        if calls is None:
+            await self._look_back(turn)
+        elif not calls and "interrupt" in {entry.mode for entry in await turn.journal.look_for_waiting()}:
+            return "stopped"
+        while True:
+            if calls is None:
+                reply = await self._reply(turn)
+                await turn.journal.append(reply)
+                if reply.usage:
+                    turn.tell(events.of_usage(reply))
+                if not (calls := tool_uses(reply)):
+                    await turn.journal.finish()
+                    return "answered"
+            if (ended := await self._tools(turn, calls)) is not None:
+                return ended
+            await self._steer(turn)
+            turn.rounds += 1
+            calls = None
+
+    async def _resumed(self, turn: Turn) -> Sequence[Block]:
+        """The calls of a paused turn that are left to run."""
+        entries = turn.journal.turn()
+        turn.rounds = sum(isinstance(entry, Assistant) for entry in entries) - 1
+        turn.asked.approved, left, results = await asking.take_up(turn.journal, entries)
+        blocks = {str(call["id"]): call for call in approvals.open_blocks(entries)}
+        for result in results:
+            turn.tell(events.of_call(blocks[result.tool_use_id]))
+            turn.tell(events.of_result(result))
+        return left
+
+    async def _look_back(self, turn: Turn) -> None:
+        """Reports what listeners of earlier turns could not know, and repeats what may have been lost with
+        a process.
+        """
+        warm = self._warm.get(turn.journal.session_id)
+        if warm and warm.failed and warm.incarnation == turn.journal.incarnation:
+            self._warm[turn.journal.session_id] = replace(warm, failed=None)
+            turn.tell(warm.failed)
+        for place in turn.journal.damage:
+            turn.tell(GuardStage(stage=f"damaged: {place}"))
+        if self._is_resumed(turn):
+            self._tell_repairs(turn, repairs.of_tail(history.survey(turn.journal.transcript).tail))
+            if turn.agent.when == "after_turn":
+                await self._compact_due(turn, before=turn.began_at)
+
+    def _tell_repairs(self, turn: Turn, found: Sequence[str]) -> None:
+        for what in self._repairs.news(turn.journal.session_id, found):
+            turn.tell(GuardStage(stage=f"repaired: {what}"))
+
+    def _is_resumed(self, turn: Turn) -> bool:
+        """The first call of this process in this session, or the first with a smaller window."""
+        warm = self._warm.get(turn.journal.session_id)
+        return warm is None or warm.incarnation != turn.journal.incarnation or warm.window > turn.limits.window
+
+    async def _reply(self, turn: Turn) -> Assistant:
+        first = turn.rounds == 0 and (turn.agent.when != "after_turn" or self._is_resumed(turn))
+        limits = _fitting_only(turn.limits) if first and turn.agent.when == "after_turn" else turn.limits
+        fitted = await guarded_call.run(
+            turn.journal,
+            limits,
+            partial(self._attempt, turn),
+            turn.agent.compactor,
+            turn.tell,
+            compact_first=first or turn.agent.when == "in_loop",
+        )
+        if fitted.window:
+            await self.windows.learn(turn.agent.place, fitted.window)
+        await self._learn(turn, fitted.reply)
+        reply = _usable(replace(fitted.reply, content=salvaged(fitted.reply.content)), turn)
+        turn.pieces = []  # the reply holds them now
+        return reply
+
+    async def _learn(self, turn: Turn, reply: Assistant) -> None:
+        """Learns from the reported size how this model counts, and whether its window is larger."""
+        prompt = turn.prompt
+        assert prompt is not None  # it was sent
+        if turn.limits.believed:
+            taken = input_tokens(reply.usage) or guard.of_history(History(prompt.system, prompt.messages), turn.limits)
+            await self.windows.outgrow(turn.agent.place, taken)
+        scale = self.calibration.learn(turn.journal.session_id, turn.agent.provider.model, prompt, turn.limits, reply)
+        turn.limits = replace(turn.limits, scale=scale)
+
+    async def _attempt(self, turn: Turn, shown: History, tell: Tell) -> Assistant:
+        agent = turn.agent
+        prompt = prompts.assemble(shown, tools=agent.toolbox.specs, max_output=agent.max_output, may_call=turn.may_call)
+        turn.prompt = prompt
+        turn.pieces = []
+        for number in count():
+            turn.has_streamed = False
+            self._on_request("turn", turn.journal.session_id, prompt)
+            try:
+                return await self._stream(turn, prompt, tell)
+            except ProviderBusy as error:
+                if turn.has_streamed:
+                    raise  # text that was shown cannot be withdrawn
+                await retry.pause(error, number, self._backoff_s)
+                tell(GuardStage(stage="retry"))
+        raise AssertionError("pause() raises in the end")
+
+    async def _stream(self, turn: Turn, prompt: Prompt, tell: Tell) -> Assistant:
+        async with aclosing(turn.agent.provider.stream(prompt)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Assistant):
+                    return piece
+                self._tell_repairs(turn, piece.repairs)
+                turn.has_streamed = turn.has_streamed or bool(piece.text or piece.thinking)
+                turn.pieces.append(piece.text)
+                for event in _deltas(piece):
+                    tell(event)
+        raise ProviderRefused("the model's answer was incomplete")
+
+    async def _tools(self, turn: Turn, calls: Sequence[Block]) -> "RoundsEnd | None":
+        """One after another, unless their tools are declared parallel. A message that steers skips those not begun.
+
+        None: all have results. `stopped`: a message waits that interrupts the turn. `paused`: calls wait for a person.
+        """
+        left = list(calls)
+        while left:
+            modes = {entry.mode for entry in await turn.journal.look_for_waiting()}
+            if "steer" in modes:
+                break
+            if "interrupt" in modes:
+                return "stopped"
+            judged = turn.asked.judge(left[0])
+            if judged.verdict == "ask" and turn.asks:
+                for request in await turn.asked.request(left, self._clock()):
+                    turn.tell(events.of_request(request))
+                return "paused"
+            group = turn.asked.next_group(left) if judged.verdict == "run" else left[:1]
+            left = left[len(group) :]
+            for call in group:
+                turn.tell(events.of_call(call))
+            if judged.verdict == "run":
+                results = await self._run_group(turn, group)
+            else:
+                words = asking.NOBODY_TO_ASK if judged.verdict == "ask" else judged.why
+                results = [asking.denied(str(call["id"]), words) for call in group]
+            await turn.journal.append(*results)
+            for result in results:
+                turn.tell(events.of_result(result))
+        await self._skip(turn, left)
+        return None
+
+    async def _skip(self, turn: Turn, calls: Sequence[Block]) -> None:
+        skipped = [ToolResult(tool_use_id=str(call["id"]), content=SKIPPED, is_error=True) for call in calls]
+        if skipped:
+            await turn.journal.append(*skipped)
+        for call, result in zip(calls, skipped, strict=True):
+            turn.tell(events.of_call(call))
+            turn.tell(events.of_result(result))
+
+    async def _run_group(self, turn: Turn, group: Sequence[Block]) -> list[ToolResult]:
+        context = context_of(self._sessions, turn.journal, turn.agent.name, turn.began_at, self._recall)
+        return await asyncio.gather(*(turn.asked.run(call, context) for call in group))
+
+    async def _steer(self, turn: Turn) -> None:
+        """Messages that steer join the turn."""
+        joining = [entry.seq for entry in await turn.journal.look_for_waiting() if entry.mode == "steer"]
+        if joining:
+            await turn.journal.take_waiting(joining)
+            turn.on_joined(joining)
+
+    async def _after(self, turn: Turn) -> None:
+        failed: CompactionEnd | None = None
+        if turn.agent.when == "after_turn":
+            with suppress(TurnlogError):
+                end = await self._compact_due(turn)
+                failed = end if end and end.error else None
+        self._keep_warm(turn, failed)
+
+    async def _compact_due(self, turn: Turn, before: int | None = None) -> CompactionEnd | None:
+        """If a trigger holds for the log, or for the log as it was before an entry."""
+        transcript = [entry for entry in turn.journal.transcript if before is None or entry.seq < before]
+        step = guard.compact_if_due(transcript, turn.limits) if transcript else None
+        if step is None:
+            return None
+        end = await turn.agent.compactor.compact(turn.journal, step, turn.limits, turn.tell)
+        if end.error:
+            await turn.journal.refresh()  # no append has told what came in while the summary was made
+        return end
+
+
+def _fitting_only(limits: Limits) -> Limits:
+    """At the first turn after a start a new message counts where it may not fit; other triggers look back only."""
+    return replace(limits, triggers=tuple(trigger for trigger in limits.triggers if trigger.kind == "window"))
+
+
+def _usable(reply: Assistant, turn: Turn) -> Assistant:
+    """Checks that an answer says or calls something, and calls tools only if it may."""
+    if tool_uses(reply) and not turn.may_call:
+        if not text_of(reply.content).strip():
+            raise ToolLimit(f"the model called tools for more than {ROUNDS_MAX} rounds and never answered")
+        assert not isinstance(reply.content, str)  # it has calls
+        kept = [block for block in reply.content if block.get("type") != "tool_use"]
+        return replace(reply, content=kept, stop="end_turn")
+    if not tool_uses(reply) and not text_of(reply.content).strip():
+        why = f" (it stopped with {reply.stop!r})" if reply.stop not in (None, "end_turn") else ""
+        raise ProviderRefused(f"the model returned nothing{why}", hint="Try again, or rephrase the message.")
+    return reply
+
+
+def _deltas(piece: Delta) -> list[Event]:
+    told: list[Event] = []
+    if piece.thinking:
+        told.append(ThinkingDelta(text=piece.thinking))
+    if piece.text:
+        told.append(TextDelta(text=piece.text))
+    return told

@@ -1,0 +1,101 @@
+"""The events of one turn, for any number of listeners: each follows from any event on, and gets each once, in order."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from ..core import answers
+from ..core.entries import Approval, Assistant, Entry, Failed, text_of
+from ..core.events import TERMINAL, Done, ErrorEvent, Event, Snapshot, Stopped
+from ..core.turns import Outcome, end_of
+from ..stores import Lease
+
+FIRST = 1
+AGAIN = 1_000_000
+"""Added for each time that another process goes on with a turn: its events are not those of the first one."""
+
+
+def first_of(turn: Sequence[Entry], *, is_again: bool) -> int:
+    """The number of the first event of a turn that has these entries already."""
+    pauses = sum(isinstance(entry, Approval) and entry.state == "resumed" for entry in turn)
+    return FIRST + AGAIN * (1 + pauses) if is_again else FIRST
+
+
+class TurnStream:
+    def __init__(
+        self, session_id: str, seq: int = 0, *, incarnation: str | None = None, lease: Lease | None = None
+    ) -> None:
+        self.session_id = session_id
+        self.incarnation = incarnation
+        self._lease = lease
+        self.seq = seq
+        """The seq of the user entry that began it."""
+        self.first = FIRST
+        """The number of its first event, where events are numbered."""
+        self.fenced = False
+        """Whether another process has taken over the turn: then the end reported here is not its end."""
+        self.events: list[Event] = []
+        self.ended = asyncio.Event()
+        self._news = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        return bool(self.events) and isinstance(self.events[-1], TERMINAL)
+
+    def hold(self, lease: Lease | None) -> None:
+        """The turn goes on under this lease; None: it is paused, and nobody runs it."""
+        self._lease = lease
+
+    def leave(self) -> None:
+        """Ends the listening here: the turn is paused, and goes on in another process or after the next start."""
+        self.add(Stopped())
+        self.fenced = True
+
+    def add(self, event: Event) -> None:
+        if self.over:  # events after the end have no listeners
+            return
+        # What is told as done was stored under this lease, whatever became of the lease since.
+        self.fenced = self._lease is not None and not self._lease.live and not isinstance(event, Done)
+        self.events.append(event)
+        self._news.set()
+        self._news = asyncio.Event()
+        if self.over:
+            self.ended.set()
+
+    async def follow(self, after: int = 0) -> AsyncIterator[Event]:
+        """Every event from that number on, once and in order, up to the terminal one."""
+        while await self.reach(after):
+            while after < len(self.events):
+                yield self.events[after]
+                after += 1
+
+    async def reach(self, after: int) -> bool:
+        """Waits until there are more events than that; False if there never will be."""
+        while after >= len(self.events):
+            if self.over:
+                return False
+            await self._news.wait()
+        return True
+
+
+def replay(done: Done, seq: int, later: Sequence[Entry]) -> TurnStream:
+    """The turn that took message `seq` in another process, from what it stored. `done`: its end, if it succeeded."""
+    taken = answers.taker_of(later, seq)
+    stream = TurnStream(done.session_id, taken.seq if taken else seq)
+    rest = [entry for entry in later if taken is not None and entry.seq > taken.seq]
+    outcome = end_of(rest)
+    for entry in rest:
+        if outcome is not None and entry.seq > outcome.end_seq:
+            break
+        if isinstance(entry, Assistant) and entry.stop != "error" and text_of(entry.content):
+            stream.add(Snapshot(text=text_of(entry.content)))
+    match outcome:
+        case Outcome(end="done"):
+            stream.add(done)
+        case Outcome(end="stopped"):
+            stream.add(Stopped())
+        case Outcome():
+            reason = next((e.reason for e in rest if isinstance(e, Failed) and e.seq == outcome.end_seq), "")
+            stream.add(ErrorEvent(error=reason, code=outcome.code))
+        case _:
+            stream.add(ErrorEvent(error="the message was withdrawn", code="interrupted"))
+    return stream

@@ -1,0 +1,82 @@
+"""The paths of the sessions that clients use now, kept in memory, and brought up to date by what was appended since."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from ..core import history, path as paths
+from ..core.entries import Compaction, Entry, Undo
+from ..core.path import Path
+from ..core.session import Session
+from ..sessions import Loaded, Sessions
+
+ATOMS_KEPT = 500_000
+"""Atoms of all paths in memory, about 150 bytes each; the sessions used longest ago are forgotten first."""
+ENTRIES_KEPT = 50_000
+"""Entries of all tails in memory."""
+
+
+class WarmPaths:
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._paths: OrderedDict[tuple[str, str], Path] = OrderedDict()
+        self._tails: OrderedDict[tuple[str, str], list[Entry]] = OrderedDict()
+
+    async def of(self, row: Session) -> Path:
+        """The path of the log as far as this row knows it, or further."""
+        known = self._paths.get(_name(row))
+        if known is not None and known.last_seq < row.last_seq:
+            later = (await self._sessions.transcript(row.id, after=known.last_seq, incarnation=row.incarnation)).entries
+            known = self.grown(row, later)
+        if known is None:
+            whole = await self._sessions.transcript(row.id, incarnation=row.incarnation)
+            known = paths.of_log(row.id, whole.entries)
+            self.keep(row, known)
+        else:
+            self._paths.move_to_end(_name(row))
+        return known
+
+    def keep(self, row: Session, path: Path) -> None:
+        self._paths[_name(row)] = path
+        self._paths.move_to_end(_name(row))
+        total = sum(len(one.keys) for one in self._paths.values())
+        while total > ATOMS_KEPT and len(self._paths) > 1:
+            _, dropped = self._paths.popitem(last=False)
+            total -= len(dropped.keys)
+
+    def grown(self, row: Session, entries: Sequence[Entry]) -> Path | None:
+        """The path after what was appended; None if it must be read again."""
+        path = self._paths.get(_name(row))
+        if path is None:
+            return None
+        later = [entry for entry in entries if entry.seq > path.last_seq]
+        if (later and later[0].seq != path.last_seq + 1) or not path.grow(later):
+            del self._paths[_name(row)]
+            return None
+        return path
+
+    async def tail(self, row: Session) -> Loaded:
+        """What a turn needs of the log: from memory, if the row says that nothing is missing there."""
+        held = self._tails.pop(_name(row), None)
+        if held and held[-1].seq == row.last_seq and is_enough(held, row):
+            return Loaded(row, held)
+        return await self._sessions.load(row)
+
+    def keep_tail(self, row: Session, entries: list[Entry]) -> None:
+        if any(isinstance(entry, Compaction | Undo) for entry in entries):
+            return  # what is compacted need not stay in memory
+        self._tails[_name(row)] = entries
+        total = sum(map(len, self._tails.values()))
+        while total > ENTRIES_KEPT and len(self._tails) > 1:
+            _, dropped = self._tails.popitem(last=False)
+            total -= len(dropped)
+
+
+def _name(row: Session) -> tuple[str, str]:
+    return row.id, row.incarnation
+
+
+def is_enough(entries: Sequence[Entry], row: Session) -> bool:
+    """Whether these entries are all that history needs of this log."""
+    named = [*row.pins, *((seq, seq) for seq in (*row.received, *row.heard))]
+    is_contiguous = entries[-1].seq - entries[0].seq + 1 == len(entries)
+    return is_contiguous and entries[0].seq <= row.read_from and not history.missing(entries, named)

@@ -1,0 +1,129 @@
+"""Claude Agent SDK on a Turnlog store. Its own contracts run with `make adapters`, where the package is installed."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+import turnlog
+from turnlog.core.entries import Assistant, Foreign, User
+from turnlog.errors import TurnlogError, UsageError
+
+pytest.importorskip("claude_agent_sdk", reason="needs claude-agent-sdk, 350 MB: run `make adapters`")
+
+from turnlog.adapters.claude_agent_sdk import TurnlogSessionStore, _entry, _line
+
+KEY = {"project_key": "-home-ann", "session_id": "5e3a1f0e-0000-4000-8000-000000000001"}
+LINES = [
+    {
+        "type": "user",
+        "uuid": "1",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "message": {"role": "user", "content": "What is it?"},
+    },
+    {
+        "type": "assistant",
+        "uuid": "2",
+        "message": {
+            "role": "assistant",
+            "model": "m",
+            "usage": {"input_tokens": 3, "output_tokens": 4},
+            "content": [
+                {"type": "thinking", "thinking": "h", "signature": "s"},
+                {"type": "tool_use", "id": "t1", "name": "Read", "input": {}},
+            ],
+        },
+    },
+    {
+        "type": "user",
+        "uuid": "3",
+        "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "x"}]},
+    },
+    {"type": "user", "uuid": "4", "message": {"role": "user", "content": [{"type": "unheard_of", "data": [1, 2]}]}},
+    {"type": "user", "uuid": "5", "isMeta": True, "message": {"role": "user", "content": "caveat"}},
+    {"type": "system", "subtype": "compact_boundary", "uuid": "6"},
+    {"type": "custom-title", "customTitle": "A title"},
+]
+
+
+def run(work):
+    return asyncio.run(work)
+
+
+def test_lines_of_people_and_models_are_messages_and_every_line_comes_back_equal():
+    entries = [_entry(line) for line in LINES]
+    assert [type(entry) for entry in entries] == [User, Assistant, User, User, Foreign, Foreign, Foreign]
+    assert [_line(entry) for entry in entries] == LINES
+    assert "content" not in entries[0].raw["message"]  # it is stored once
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "jsonl"])
+def test_a_session_is_resumed_by_another_process(scheme, tmp_path):
+    url = f"{scheme}:{tmp_path}/store"
+    run(TurnlogSessionStore(url).append(KEY, LINES))
+    code = (
+        "import asyncio, json, sys\nfrom turnlog.adapters.claude_agent_sdk import TurnlogSessionStore\n"
+        "store, key, lines = TurnlogSessionStore(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])\n"
+        "assert asyncio.run(store.load(key)) == lines\n"
+        "asyncio.run(store.append(key, lines[:3]))\n"  # the same again: nothing
+        "asyncio.run(store.append(key, [{'type': 'user', 'uuid': 'new'}]))\n"
+    )
+    import json
+
+    subprocess.run([sys.executable, "-c", code, url, json.dumps(KEY), json.dumps(LINES)], check=True)
+    store = TurnlogSessionStore(url)
+    assert run(store.load(KEY)) == [*LINES, {"type": "user", "uuid": "new"}]
+    store.close()
+
+
+def test_a_uuid_that_another_process_has_stored_meanwhile_is_not_stored_again(tmp_path):
+    url = f"sqlite:{tmp_path}/a.db"
+
+    async def main():
+        one = TurnlogSessionStore(url)
+        await one.append(KEY, LINES[:2])
+        async with turnlog.open(url) as t:
+            other = TurnlogSessionStore(store=t)  # knows nothing of what the first one remembers
+            await other.append(KEY, LINES[1:4])
+        await one.append(KEY, LINES[2:6])
+        assert await one.load(KEY) == LINES[:6]
+        [summary] = await one.list_session_summaries(KEY["project_key"])
+        assert summary["data"]["first_prompt"] == "What is it?"
+        [listed] = await one.list_sessions(KEY["project_key"])
+        assert summary["mtime"] >= listed["mtime"]
+        one.close()
+
+    run(main())
+
+
+def test_a_transcript_has_a_title_and_is_found(tmp_path):
+    async def main():
+        url = f"sqlite:{tmp_path}/a.db"
+        store = TurnlogSessionStore(url)
+        await store.append(KEY, LINES)
+        store.close()
+        async with turnlog.open(url) as t:
+            [row] = (await t.sessions.list()).items
+            assert row.title == "What is it?"
+            assert row.key.startswith("agent:main:claude_agent_sdk:-home-ann:direct:")
+
+    run(main())
+
+
+def test_what_cannot_be_a_key_or_json_is_refused():
+    store = TurnlogSessionStore("memory:")
+    for bad in ({"project_key": "", "session_id": "a"}, {"project_key": "p", "session_id": ""}, {**KEY, "subpath": ""}):
+        with pytest.raises(UsageError):
+            run(store.append(bad, LINES))
+    with pytest.raises(TypeError) as caught:
+        run(store.append(KEY, [LINES[0], {"type": "x", "n": float("nan")}]))
+    assert isinstance(caught.value, TurnlogError)
+    assert run(store.load(KEY)) is None
+
+
+def test_the_packaged_contracts_hold(tmp_path):
+    from claude_agent_sdk.testing import run_session_store_conformance
+
+    numbers = iter(range(100))
+    run(run_session_store_conformance(lambda: TurnlogSessionStore(f"sqlite:{tmp_path}/{next(numbers)}.db")))

@@ -1,0 +1,358 @@
+"""LangGraph on a Turnlog store: beside SqliteSaver, in graphs, what is shown of a thread, and its space on disk."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import tempfile
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import turnlog
+from turnlog.core.entries import Assistant, Facts, ToolResult, User
+from turnlog.errors import TurnlogError, UsageError
+
+pytest.importorskip("langgraph.checkpoint", reason="needs langgraph-checkpoint (requirements/test.txt)")
+
+from langgraph.checkpoint.base import empty_checkpoint
+
+from turnlog.adapters import checkpoints
+from turnlog.adapters.langgraph import TurnlogSaver
+
+VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=8) | st.binary(max_size=8),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+STEP = st.one_of(
+    st.tuples(st.just("put"), st.sampled_from(["", "child:1", "a|b"]), st.dictionaries(st.sampled_from("abc"), VALUE)),
+    st.tuples(
+        st.just("writes"),
+        st.sampled_from(["", "child:1"]),
+        st.lists(st.tuples(st.sampled_from(["x", "__error__"]), VALUE), max_size=3),
+    ),
+    st.tuples(st.just("delete"), st.just(""), st.just({})),
+)
+
+
+def config(ns="", checkpoint_id=None, thread="t"):
+    more = {"checkpoint_id": checkpoint_id} if checkpoint_id else {}
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, **more}}
+
+
+def told(saver):
+    """Everything that a saver says about the thread."""
+    return [
+        (
+            one.config["configurable"]["checkpoint_ns"],
+            one.checkpoint["id"],
+            one.checkpoint["channel_values"],
+            one.metadata,
+            one.parent_config and one.parent_config["configurable"]["checkpoint_id"],
+            sorted(map(repr, one.pending_writes)),
+        )
+        for one in saver.list({"configurable": {"thread_id": "t"}})
+    ]
+
+
+@settings(max_examples=15)
+@given(st.lists(STEP, max_size=8))
+def test_the_same_calls_give_the_same_answers_as_sqlite_saver(steps):
+    sqlite = pytest.importorskip("langgraph.checkpoint.sqlite")
+    with sqlite3.connect(":memory:", check_same_thread=False) as connection:
+        savers = [TurnlogSaver("memory:"), sqlite.SqliteSaver(connection)]
+        newest = {}
+        for n, (name, ns, value) in enumerate(steps):
+            match name:
+                case "put":
+                    checkpoint = {
+                        **empty_checkpoint(),
+                        "channel_values": value,
+                        "channel_versions": dict.fromkeys(value, n + 1),
+                    }
+                    for saver in savers:
+                        saver.put(config(ns, newest.get(ns)), checkpoint, {"step": n}, checkpoint["channel_versions"])
+                    newest[ns] = checkpoint["id"]
+                case "writes" if ns in newest:
+                    channels = {channel for channel, _ in value}
+                    if len(channels & {"__error__"}) != len(channels) and "__error__" in channels:
+                        continue  # SqliteSaver decides for all writes of a call at once
+                    for saver in savers:
+                        saver.put_writes(config(ns, newest[ns]), value, f"task {n % 2}", "path")
+                case "delete":
+                    for saver in savers:
+                        saver.delete_thread("t")
+                    newest.clear()
+                case _:
+                    pass
+            assert told(savers[0]) == told(savers[1])
+        savers[0].close()
+    connection.close()
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "jsonl"])
+@settings(max_examples=2)
+@given(values=st.dictionaries(st.text(max_size=6), VALUE, min_size=3, max_size=6))
+def test_values_are_read_equal_in_another_process(scheme, values):
+    code = (
+        "import sys\nfrom turnlog.adapters.langgraph import TurnlogSaver\n"
+        "print(repr(TurnlogSaver(sys.argv[1]).get({'configurable': {'thread_id': 't'}})['channel_values']))"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        saver = TurnlogSaver(f"{scheme}:{folder}/store")
+        checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": dict.fromkeys(values, 1)}
+        saver.put(config(), checkpoint, {}, checkpoint["channel_versions"])
+        saver.close()
+        done = subprocess.run(
+            [sys.executable, "-X", "utf8", "-c", code, f"{scheme}:{folder}/store"], capture_output=True, check=True
+        )
+    assert done.stdout.decode() == repr(values) + "\n"
+
+
+def test_parts_of_keys_keep_their_limits_and_never_meet():
+    assert checkpoints.part("a|b") != checkpoints.part("a") + "|" + checkpoints.part("b")
+    long = [checkpoints.part("x" * 300 + str(n)) for n in range(3)]
+    assert len(set(long)) == 3
+    assert all(len(one) <= checkpoints.PART_MAX_CHARS for one in long)
+    deep = checkpoints.CheckpointAddress("n|" * 200, "i" * 300)
+    pending = checkpoints.PendingFact("t" * 300, -4, "c", "", ("null", b""))
+    assert len(pending.key(deep)) <= 512
+    assert checkpoints.channel_keys("n" * 300, {"c" * 300: "9" * 200})["c" * 300].startswith("b|#")
+
+
+def messages(n):
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+    call = {"name": "weather", "args": {"city": "Paris"}, "id": "c1"}
+    return [
+        HumanMessage("What is the weather?", id="h1"),
+        AIMessage("", tool_calls=[call], id="a1"),
+        ToolMessage("sunny", tool_call_id="c1", id="t1"),
+        AIMessage("It is sunny.", id="a2"),
+    ][:n]
+
+
+def put_messages(saver, found, previous=None):
+    version = saver.get_next_version(None, None)
+    checkpoint = {
+        **empty_checkpoint(),
+        "channel_values": {"messages": found},
+        "channel_versions": {"messages": version},
+    }
+    return saver.put(config(checkpoint_id=previous), checkpoint, {"run_id": f"run {len(found)}"}, {"messages": version})
+
+
+def test_messages_of_a_thread_are_entries_once_each_with_title_and_search(tmp_path):
+    url = f"sqlite:{tmp_path}/a.db"
+    saver = TurnlogSaver(url)
+    for n in (1, 2, 4, 4):
+        put_messages(saver, messages(n))
+    again = TurnlogSaver(url)  # a saver that has not seen them yet
+    put_messages(again, messages(4))
+    saver.close()
+    again.close()
+
+    async def look():
+        async with turnlog.open(url) as t:
+            [row] = (await t.sessions.list()).items
+            kinds = [
+                type(entry) for entry in await t.store.read(row.id) if isinstance(entry, User | Assistant | ToolResult)
+            ]
+            return row, kinds, await t.sessions.search("sunny")
+
+    row, kinds, hits = asyncio.run(look())
+    assert kinds == [User, Assistant, ToolResult, Assistant]
+    assert (row.title, row.channel, row.key) == ("What is the weather?", "langgraph", "agent:main:langgraph:direct:t")
+    assert hits
+
+
+def test_an_element_of_a_list_is_stored_once(tmp_path):
+    url = f"sqlite:{tmp_path}/a.db"
+    saver = TurnlogSaver(url, messages=None)
+    elements = [f"element {n} " + "x" * 1000 for n in range(50)]
+    for n in range(4, 50):
+        version = saver.get_next_version(None, None)
+        checkpoint = {
+            **empty_checkpoint(),
+            "channel_values": {"log": elements[:n]},
+            "channel_versions": {"log": version},
+        }
+        saver.put(config(), checkpoint, {}, {"log": version})
+    assert saver.get(config())["channel_values"]["log"] == elements[:49]
+    saver.close()
+
+    async def sizes():
+        async with turnlog.open(url) as t:
+            [row] = (await t.sessions.list()).items
+            return [len(str(entry.put)) for entry in await t.store.read(row.id) if isinstance(entry, Facts)]
+
+    assert sum(asyncio.run(sizes())) < 50 * 1_400 + 46 * 4_000
+
+
+def test_prune_keeps_the_latest_with_its_writes_and_values_and_frees_the_rest(tmp_path):
+    saver = TurnlogSaver(f"sqlite:{tmp_path}/a.db")
+    configs = [put_messages(saver, messages(n)) for n in (1, 2, 3, 4)]
+    saver.put_writes(configs[-1], [("x", 1)], "task")
+    saver.prune(["t", "no such thread"])
+    [left] = saver.list(config())
+    assert left.checkpoint["channel_values"]["messages"] == messages(4)
+    assert left.pending_writes == [("task", "x", 1)]
+    with pytest.raises(ValueError, match="strategy") as caught:
+        saver.prune(["t"], strategy="half")
+    assert isinstance(caught.value, TurnlogError)
+    saver.prune(["t"], strategy="delete")
+    assert not list(saver.list(config()))
+    saver.close()
+
+
+def test_after_a_prune_by_another_saver_nothing_that_is_gone_is_relied_on(tmp_path):
+    url = f"sqlite:{tmp_path}/a.db"
+
+    def put(saver, elements):
+        version = saver.get_next_version(None, None)
+        values = {"log": [f"element {n}" for n in elements]}
+        checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": {"log": version}}
+        saver.put(config(), checkpoint, {}, {"log": version})
+        return values
+
+    saver, other = TurnlogSaver(url), TurnlogSaver(url)
+    put(saver, range(6))
+    put(saver, range(10, 16))
+    other.prune(["t"])  # drops elements that the first saver remembers to have stored
+    values = put(saver, range(6))
+    saver.close()
+    other.close()
+    assert TurnlogSaver(url).get(config())["channel_values"] == values
+
+
+def test_prune_keeps_what_delta_channels_need():
+    saver = TurnlogSaver("memory:")
+    parent = None
+    for n in range(6):
+        version = saver.get_next_version(None, None)
+        values = {"log": ["snapshot"]} if n == 2 else {}  # a snapshot, then only writes
+        checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": {"log": version}}
+        metadata = {"counters_since_delta_snapshot": {"log": (n, n)}}
+        parent = saver.put(
+            config(checkpoint_id=parent and parent["configurable"]["checkpoint_id"]),
+            checkpoint,
+            metadata,
+            {"log": version},
+        )
+        saver.put_writes(parent, [("log", n)], f"task {n}")
+    before = saver.get_delta_channel_history(config=parent, channels=["log"])
+    saver.prune(["t"])
+    assert saver.get_delta_channel_history(config=parent, channels=["log"]) == before
+    assert before["log"]["seed"] == ["snapshot"]
+    assert len(list(saver.list(config()))) == 4
+    saver.close()
+
+
+def test_runs_are_deleted_in_all_threads_and_copies_are_whole(tmp_path):
+    saver = TurnlogSaver(f"jsonl:{tmp_path}/j")
+    for n in (1, 2, 4):
+        put_messages(saver, messages(n))
+    saver.copy_thread("t", "u")
+    there = {"configurable": {"thread_id": "u", "checkpoint_ns": ""}}
+    assert [one.checkpoint for one in saver.list(there)] == [one.checkpoint for one in saver.list(config())]
+    saver.delete_for_runs(["run 4", "run 1"])
+    for thread in (config(), there):
+        assert [one.metadata["run_id"] for one in saver.list(thread)] == ["run 2"]
+        assert saver.get(thread)["channel_values"]["messages"] == messages(2)
+    saver.delete_for_runs(["run 2"])
+    assert not list(saver.list(None))
+    saver.close()
+
+
+def test_a_type_that_nobody_allowed_comes_back_as_plain_data(monkeypatch):
+    monkeypatch.delenv("LANGGRAPH_STRICT_MSGPACK", raising=False)
+    from langchain_core.documents import Document
+
+    saver = TurnlogSaver("memory:")
+    kind, data = saver.serde.dumps_typed(Document("x"))
+    assert kind == "msgpack"
+    assert not isinstance(saver.serde.loads_typed((kind, data)), Document) or Document.__module__.startswith(
+        "langchain_core"
+    )
+    with pytest.raises(Exception, match=r".") as caught:
+        saver.serde.dumps_typed(lambda: 1)
+    assert "pickle" not in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", ["", "a\0b", "x" * 901])
+def test_a_thread_id_that_cannot_be_used_is_refused(bad):
+    with pytest.raises(UsageError):
+        TurnlogSaver("memory:").get_tuple(config(thread=bad))
+
+
+def test_a_graph_goes_on_where_it_stopped_in_another_saver(tmp_path):
+    graphs = pytest.importorskip("langgraph.graph")
+    from langchain_core.messages import AIMessage
+
+    def build(saver):
+        builder = graphs.StateGraph(graphs.MessagesState)
+        builder.add_node("chat", lambda state: {"messages": [AIMessage(f"heard {len(state['messages'])}")]})
+        builder.add_edge("__start__", "chat")
+        return builder.compile(checkpointer=saver)
+
+    url = f"sqlite:{tmp_path}/a.db"
+    first = TurnlogSaver(url)
+    build(first).invoke({"messages": [("user", "one")]}, config())
+    first.close()
+
+    async def again():
+        saver = TurnlogSaver(url)
+        found = await build(saver).ainvoke({"messages": [("user", "two")]}, config())
+        await saver.aclose()
+        return [message.content for message in found["messages"]]
+
+    assert asyncio.run(again()) == ["one", "heard 1", "two", "heard 3"]
+
+
+def test_the_guard_makes_a_call_fit_and_leaves_the_state(tmp_path):
+    pytest.importorskip("langchain.agents.middleware", reason="needs langchain (requirements/test.txt)")
+    from langchain_core.messages import AIMessage, HumanMessage
+
+    from turnlog.adapters.langgraph import TurnlogGuard
+
+    asked = []
+
+    async def summarise(prompt):
+        asked.append(prompt)
+        return "The user asked several questions, and each was answered."
+
+    class Request:
+        system_message, system_prompt, tools = None, "", []
+
+        def __init__(self, found):
+            self.messages = found
+
+        def override(self, messages):
+            return Request(messages)
+
+    talk = [
+        message
+        for n in range(40)
+        for message in (
+            HumanMessage(f"question {n} " + "word " * 200, id=f"h{n}"),
+            AIMessage(f"answer {n}", id=f"a{n}"),
+        )
+    ]
+    talk.append(HumanMessage("and now?", id="last"))
+    request = Request(talk)
+    guard = TurnlogGuard("memory:", summarise=summarise, window=8_000)
+    sent = guard.wrap_model_call(request, lambda made: made.messages)
+    assert "each was answered" in sent[0].content
+    assert sent[1:] == talk[-len(sent) + 1 :]
+    assert request.messages is talk
+    calls = len(asked)
+
+    async def handler(made):
+        return made.messages
+
+    again = asyncio.run(
+        guard.awrap_model_call(Request([*talk, AIMessage("yes", id="y"), HumanMessage("ok", id="o")]), handler)
+    )
+    assert again[0].content == sent[0].content
+    assert len(asked) == calls  # the summary was not made again

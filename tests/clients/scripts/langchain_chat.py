@@ -1,0 +1,27 @@
+"""langchain-openai: two turns with a tool."""
+
+import json
+import os
+
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+
+
+@tool
+def hours(day: str) -> str:
+    """Hours."""
+    return "closed"
+
+
+model = ChatOpenAI(model="m", base_url=os.environ["U"] + "/v1", api_key=os.environ["T"]).bind_tools([hours])
+said = []
+for question in ("When open?", "And again?"):
+    said.append(HumanMessage(question))
+    while True:
+        answer = model.invoke(said)
+        said.append(answer)
+        if not answer.tool_calls:
+            break
+        said += [ToolMessage(hours.invoke(call["args"]), tool_call_id=call["id"]) for call in answer.tool_calls]
+print(json.dumps([message.content for message in said if message.type == "ai"]))

@@ -1,0 +1,113 @@
+"""The vendors' SDKs, and libraries and commands that use them."""
+
+import json
+
+from tests.providers.wire import Refused, Said
+
+from .running import Machine, needs
+
+CALL = {"id": "call_1", "name": "hours", "input": {"day": "Sun"}}
+
+
+def test_openai_python_keeps_one_session_and_its_helpers_give_what_is_stored(relay, tmp_path):
+    machine = Machine(tmp_path / "home", relay)
+    relay.say(Said(text="First."), Said(texts=("Sec", "ond.")), Said(texts=("Thi", "rd.")))
+    found = machine.python("sdks", "openai_chat")
+    assert (found["plain"], found["streamed"], found["helped"]) == ("First.", "Second.", "Third.")
+    assert found["request_id"]
+    [row] = machine.sessions()
+    assert machine.kinds(row["id"]) == ["user", "assistant"] * 3
+
+
+def anthropic_keeps_one_session(relay, tmp_path, environment, major):
+    machine = Machine(tmp_path / "home", relay)
+    relay.say(Said(calls=(CALL, {**CALL, "id": "call_2", "input": {"day": "Mon"}})), Said(texts=("Clo", "sed.")))
+    found = machine.python(environment, "anthropic_messages")
+    assert int(found["version"].split(".")[0]) in major
+    assert (found["calls"], found["text"], found["final"]) == (["hours", "hours"], "Closed.", "Closed.")
+    assert found["tokens"] > 0
+    [row] = machine.sessions()
+    assert machine.kinds(row["id"]) == ["user", "assistant", "tool_result", "tool_result", "assistant"]
+
+
+def test_anthropic_keeps_one_session(relay, tmp_path):
+    anthropic_keeps_one_session(relay, tmp_path, "sdks", (2, 3))
+
+
+def test_anthropic_before_version_2_keeps_one_session(relay, tmp_path):
+    anthropic_keeps_one_session(relay, tmp_path, "older", (0, 1))
+
+
+def two_turns_with_a_tool(relay, tmp_path, run):
+    machine = Machine(tmp_path / "home", relay)
+    relay.say(Said(calls=(CALL,)), Said(text="Closed."), Said(text="Still closed."))
+    assert run(machine)[-2:] == ["Closed.", "Still closed."]
+    [row] = machine.sessions()
+    assert machine.kinds(row["id"]) == ["user", "assistant", "tool_result", "assistant", "user", "assistant"]
+
+
+def test_langchain_keeps_one_session(relay, tmp_path):
+    two_turns_with_a_tool(relay, tmp_path, lambda machine: machine.python("sdks", "langchain_chat"))
+
+
+def test_pydantic_ai_keeps_one_session(relay, tmp_path):
+    two_turns_with_a_tool(relay, tmp_path, lambda machine: machine.python("older", "pydantic_ai_chat"))
+
+
+def test_ai_sdk_keeps_one_session_by_chat_completions(relay, tmp_path):
+    two_turns_with_a_tool(relay, tmp_path, lambda machine: machine.node("ai-sdk", "ai_sdk"))
+
+
+def test_ai_sdk_keeps_one_session_by_messages(relay, tmp_path):
+    run = {"env": {"WIRE": "messages"}}
+    two_turns_with_a_tool(relay, tmp_path, lambda machine: machine.node("ai-sdk", "ai_sdk", **run))
+
+
+def llm_on(machine):
+    command = needs("sdks") / "bin" / "llm"
+    folder = machine.home / "llm"
+    folder.mkdir()
+    model = {"model_id": "tl", "model_name": "m", "api_base": f"{machine.base}/v1", "api_key_name": "tl"}
+    (folder / "extra-openai-models.yaml").write_text(
+        json.dumps([{**model, "can_stream": True, "supports_tools": True}])
+    )
+    env = {"LLM_USER_PATH": str(folder)}
+    machine.run(command, "keys", "set", "tl", "--value", machine.token, env=env)
+    return lambda *args, **how: machine.run(command, *args, env=env, **how)
+
+
+def test_llm_goes_on_with_c_and_two_beginnings_do_not_meet(relay, tmp_path):
+    machine = Machine(tmp_path / "home", relay)
+    llm = llm_on(machine)
+    relay.say(*(Said(text=f"Answer {n}.") for n in range(7)))
+    llm("-m", "tl", "Say hi.")
+    for n in range(5):
+        assert f"Answer {n + 1}." in llm("-c", f"And {n}?").stdout
+    llm("-m", "tl", "Say hi.")
+    turns = sorted(machine.kinds(row["id"]).count("user") for row in machine.sessions())
+    assert turns == [1, 6]
+
+
+def test_the_words_of_another_principal_find_nothing(relay, tmp_path):
+    first = Machine(tmp_path / "first", relay)
+    relay.say(Said(text="Only for the first."), Said(text="B"), Said(text="C"), Said(text="D"))
+    first.python("sdks", "openai_chat")
+    other = Machine(tmp_path / "other", relay, relay.server.make_token("bob", "--scope", "chat"))
+    relay.say(Said(text="Only for the first."), Said(text="B"), Said(text="C"))
+    other.python("sdks", "openai_chat")
+    keys = {row["key"] for row in first.sessions()}
+    assert len(first.sessions()) == 2
+    assert len(keys) == 2
+
+
+def test_llm_prints_our_message_when_something_is_wrong(relay, tmp_path):
+    machine = Machine(tmp_path / "home", relay)
+    llm = llm_on(machine)
+    relay.say(*[Refused(401, {"error": {"message": "bad key"}})] * 5)
+    done = llm("-m", "tl", "Say hi.", ok=False)
+    assert done.returncode != 0
+    assert "502" in done.stdout + done.stderr  # not 401: the client would throw its key away
+    wrong = Machine(tmp_path / "wrong", relay, "tl_wrong")
+    done = llm_on(wrong)("-m", "tl", "Say hi.", ok=False)
+    assert done.returncode != 0
+    assert "token" in (done.stdout + done.stderr).lower()

@@ -1,0 +1,68 @@
+"""What holds for every test: no property fails because the machine was busy, no run shares a directory with another,
+and the tests that take longest begin first."""
+
+import shutil
+import tempfile
+from itertools import cycle
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
+
+LONGEST = (
+    "tests/turns/test_real_models.py",
+    "tests/server/test_cluster.py",
+    "tests/stores/test_pi.py",
+    "tests/channels/test_cluster.py",
+    "tests/web/test_browser.py",
+    "tests/stores/test_torn.py",
+    "tests/server/test_openapi.py",
+    "tests/stores/test_postgres.py",
+    "tests/server/test_load.py",
+    "tests/stores/test_crash.py",
+    "tests/torture/test_audit.py",
+    "tests/providers/test_local.py",
+    "tests/web/test_unsent.py",
+    "tests/server/test_rejoin.py",
+    "tests/turns/test_crash_points.py",
+    "tests/channels/test_serving.py",
+)
+"""Files with tests of several seconds, the longest first: one that began last would keep a single worker busy."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    if config.option.basetemp is None:
+        config.option.basetemp = tempfile.mkdtemp(prefix="turnlog-tests-")
+        config.stash[OWN_FOLDER] = config.option.basetemp
+
+
+OWN_FOLDER = pytest.StashKey[str]()
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """What failed tests left is kept, to be looked at."""
+    if exitstatus == pytest.ExitCode.OK and OWN_FOLDER in session.config.stash:
+        shutil.rmtree(session.config.stash[OWN_FOLDER], ignore_errors=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Each worker is given one run of the list, and takes from the ends of others' when it has done its own. So the
+    list is made of as many parts of one length as there are workers, and each begins with its share of what is long."""
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    files = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    parts = [[] for _ in range(workers)]
+    for part, name in zip(cycle(parts), [name for name in LONGEST if name in files]):
+        part += files.pop(name)
+    rest = [item for found in files.values() for item in found]
+    length = -(-len(items) // workers)
+    for part in parts:
+        missing = max(0, length - len(part))
+        part += rest[:missing]
+        del rest[:missing]
+    items[:] = [item for part in parts for item in part] + rest

@@ -1,0 +1,3 @@
+from ..turns.conftest import url
+
+__all__ = ["url"]

@@ -1,0 +1,26 @@
+"""Waiting for something to happen, however slow the machine is at the moment."""
+
+import asyncio
+import time
+
+GIVES_UP_S = 120
+"""What has not happened by then does not happen."""
+LOOK_S = 0.02
+
+
+def wait_until(check, seconds=GIVES_UP_S):
+    """What `check` found."""
+    end = time.monotonic() + seconds
+    while True:
+        if found := check():
+            return found
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(LOOK_S)
+
+
+async def until(check):
+    """The same in an event loop."""
+    async with asyncio.timeout(GIVES_UP_S):
+        while not (found := check()):  # noqa: ASYNC110 - what is waited for is outside this process
+            await asyncio.sleep(LOOK_S)
+    return found
