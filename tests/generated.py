@@ -1,6 +1,6 @@
 """Writes the modules that are made from others: python -m tests.generated (`make generated`).
 
-`turnlog/sync`: the synchronous classes, from the asynchronous ones. `turnlog/typed_settings.py`: the settings as
+`turnlog/sync`: the synchronous classes, from the asynchronous ones. `turnlog/settings/typed.py`: the settings as
 keyword arguments, from the classes of `turnlog.settings`. `test_declared_once` says when they have to be made again.
 """
 
@@ -17,7 +17,7 @@ import turnlog
 from turnlog import settings
 
 SRC = Path(turnlog.__file__).parent
-SETTINGS = SRC / "typed_settings.py"
+SETTINGS = SRC / "settings" / "typed.py"
 
 SOURCES = {
     "Sessions": "sessions/__init__.py",

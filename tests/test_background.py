@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from turnlog import background
-from turnlog.background import FAILING_S, MAX_S, Loop, run_forever, run_until_done
 from turnlog.errors import StoreUnavailable
+from turnlog.runtime import background
+from turnlog.runtime.background import FAILING_S, MAX_S, Loop, run_forever, run_until_done
 
 
 class Time:

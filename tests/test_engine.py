@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import turnlog
-from turnlog.engine import Engine, shared
+from turnlog.runtime.engine import Engine, shared
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_a_forked_child_starts_anew_and_leaves_the_parents_loop_alone():
 EXIT = """
 import asyncio, threading
 from contextlib import asynccontextmanager
-from turnlog.engine import shared
+from turnlog.runtime.engine import shared
 
 @asynccontextmanager
 async def place():
@@ -290,7 +290,7 @@ def test_everything_is_exited_when_the_interpreter_exits():
 
 INTERRUPT = """
 import asyncio, os, signal, threading
-from turnlog.engine import shared
+from turnlog.runtime.engine import shared
 
 async def work():
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -21,10 +21,10 @@ from msgspec import Struct
 from .access import Access, Parts, Where
 from .access.relaying import Relaying
 from .core.principals import Principal
-from .erasing import ChannelLines, EraseReport, EraseRequest, WordEraser
 from .memory import Memory
 from .sessions import Sessions, expiry
 from .sessions.checking import checked_methods
+from .sessions.erasing_text import ChannelLines, EraseReport, EraseRequest, WordEraser
 from .sessions.expiry import Expired
 from .stores import Ledger, facts
 from .stores.spaces import LedgerSpaces

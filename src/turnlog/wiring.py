@@ -11,22 +11,22 @@ from typing import Any, Unpack, cast
 
 from msgspec.structs import replace
 
-from . import own_files
-from .access import Parts
+from .access import Parts, own_files
 from .channels.approvers import may_approve, may_ask
 from .core import keys
 from .core.arguments import checked, shown
 from .core.entries import Assistant, Entry, User, text_of
 from .core.session import Session
-from .engine import Held, shared
 from .errors import ProviderError, StoreUnavailable, TurnlogError, UsageError
 from .library import Turnlog, close_by
 from .memory import Memory, is_there, open_memory, owner_of, place_of
 from .providers import Provider
 from .providers.opening import SHARED, open_provider, renamed
+from .runtime.engine import Held, shared
 from .sessions import Sessions
 from .sessions.checking import checked_async, checked_methods
 from .settings import FREE_SECTIONS, AgentSettings, Settings, limits_of, load
+from .settings.typed import SettingsArguments
 from .stores import Clock, Ledger, Progress, Store, open_store, to_read
 from .stores.spaces import LedgerSpaces
 from .stores.stamping import now_ms
@@ -43,7 +43,6 @@ from .turns.queue import Queue
 from .turns.relay import Relays
 from .turns.request_log import RequestLog
 from .turns.runner import Runner
-from .typed_settings import SettingsArguments
 
 OwnTool = Tool | Callable[..., Any]
 

@@ -10,12 +10,12 @@ import httpx
 import pytest
 
 import turnlog
-from turnlog import background
 from turnlog.channels import Address, Unsent
 from turnlog.channels.outbox import UNEXPECTED_MAX, UNSENT, WAITING, Outbox, OutgoingReply, replies_in
 from turnlog.channels.platforms.telegram import UNEXPECTED_MAX as UPDATES_MAX, Telegram, TelegramSettings
 from turnlog.core.splitting import Unit
 from turnlog.core.tokens import UNCALIBRATED
+from turnlog.runtime import background
 from turnlog.server.http.auth import Tokens
 from turnlog.stores import facts
 from turnlog.testing import FixedClock, ScriptedProvider

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 import turnlog
-from turnlog.background import FAILING_S, Loop
+from turnlog.runtime.background import FAILING_S, Loop
 from turnlog.server.api.health import healthz
 from turnlog.server.metrics import Metrics
 

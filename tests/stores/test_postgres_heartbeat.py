@@ -8,9 +8,10 @@ from contextlib import suppress
 import pytest
 
 import turnlog
-from turnlog import background, open_store
+from turnlog import open_store
 from turnlog.errors import Busy, Conflict, StoreUnavailable
 from turnlog.providers import sdk
+from turnlog.runtime import background
 from turnlog.stores.postgres import heartbeat
 from turnlog.testing import opened, raises, said
 

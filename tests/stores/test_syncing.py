@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from turnlog.core.entries import Opened
-from turnlog.engine import Engine
+from turnlog.runtime.engine import Engine
 from turnlog.stores import open_store
 from turnlog.stores.disk import syncing
 from turnlog.stores.disk.syncing import Syncer, aside

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from turnlog import own_files
+from turnlog.access import own_files
 from turnlog.settings import load
 from turnlog.tools import Toolbox, file_tools
 

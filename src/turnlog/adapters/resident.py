@@ -24,10 +24,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from .. import engine
-from ..engine import Engine, Entered
 from ..errors import UsageError
 from ..library import Turnlog
+from ..runtime import engine
+from ..runtime.engine import Engine, Entered
 from ..stores import is_there, parse_url
 
 A = TypeVar("A")

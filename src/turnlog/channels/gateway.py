@@ -12,12 +12,12 @@ from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
-from .. import background
 from ..convlog import ConvLog, Record, channel_of, record_ts
 from ..core import keys
 from ..core.events import ApprovalRequest
 from ..errors import Busy, NotFound, StoreError, StoreUnavailable, TurnlogError, UsageError
 from ..library import Turnlog
+from ..runtime import background
 from ..stores import Clock
 from ..turns.queue import Ticket
 from ..turns.stream import TurnStream

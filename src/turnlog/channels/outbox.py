@@ -19,10 +19,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .. import background
 from ..core.entries import clean
 from ..core.masking import mask
 from ..core.splitting import split
+from ..runtime import background
 from ..stores import Clock, Lease, Ledger, Store, facts
 from ..texts import Language
 from . import Address, Channel, Outgoing, Rejected, Unsent

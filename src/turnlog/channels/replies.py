@@ -11,12 +11,12 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
-from .. import background
 from ..core import answers
 from ..core.events import Done, ErrorEvent, spoken
 from ..core.turns import Outcome
 from ..errors import Busy, NotFound
 from ..library import Turnlog
+from ..runtime import background
 from ..texts import Language
 from ..turns.deliveries import DeliveryClaim, claim_of
 from ..turns.stream import TurnStream

@@ -1,7 +1,7 @@
 """What a server does in the background: it takes over the turns of servers that died, and expires old sessions."""
 
-from ..background import run_forever
 from ..library import Turnlog
+from ..runtime.background import run_forever
 from .service import Service
 
 ADOPT_EVERY_S = 1.0

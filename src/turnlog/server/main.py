@@ -16,12 +16,12 @@ from typing import Any
 import uvicorn
 from structlog.typing import FilteringBoundLogger
 
+from ..access.own_files import TOKEN_FILE, WORKSPACE
 from ..channels.accounts import open_channels
 from ..channels.gateway import Gateway
 from ..convlog import open_convlog
 from ..errors import UsageError
 from ..library import Turnlog
-from ..own_files import TOKEN_FILE, WORKSPACE
 from ..settings import Settings, load
 from ..stores.disk.files import make_dir, replace_file
 from ..stores.stamping import now_ms

@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from .. import background
 from ..core.events import Done, ErrorEvent, Event
+from ..runtime import background
 from ..stores import facts
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from litestar import Request
 from structlog.typing import FilteringBoundLogger
 
-from .. import background
 from ..access import Access
 from ..access.relaying import Relaying
 from ..channels.gateway import Gateway
@@ -26,6 +25,7 @@ from ..core.principals import Principal
 from ..core.session import Session
 from ..errors import NotFound, StoreUnavailable
 from ..library import Turnlog, relaying_of
+from ..runtime import background
 from ..stores import Ledger
 from ..turns.queue import Ticket
 from ..turns.stream import TurnStream

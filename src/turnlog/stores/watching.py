@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from ..background import Loop
 from ..core.entries import Entry
 from ..core.session import Session
 from ..errors import NotFound
+from ..runtime.background import Loop
 
 LOOK_S = 0.1
 LOOK_MAX_S = 0.5

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
-from ..engine import Engine, Entered
 from ..errors import StoreUnavailable
 from ..library import Turnlog
+from ..runtime.engine import Engine, Entered
 
 T = TypeVar("T")
 

@@ -17,10 +17,10 @@ from ..core.keys import SessionKey
 from ..core.principals import Principal
 from ..core.prompt import Prompt
 from ..core.session import Session
-from ..erasing import ChannelLines, EraseReport
 from ..memory import Memo
 from ..sessions import EDIT_WAIT_S
 from ..sessions.checking import checked_methods
+from ..sessions.erasing_text import ChannelLines, EraseReport
 from ..sessions.expiry import Expired
 from ..shapes import MessageShape, ShapedMessages
 from ..shapes.reading import NewMessage

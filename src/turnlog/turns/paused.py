@@ -16,7 +16,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import TypeAlias, cast
 
-from ..background import going_on
 from ..core import approvals, events
 from ..core.approvals import EXPIRED, SUPERSEDED, WORDS_MAX_CHARS, WaitingCall
 from ..core.entries import Approval, ApprovalAnswer, Assistant, Entry, Failed, Received, ToolResult, text_of, tool_uses
@@ -24,6 +23,7 @@ from ..core.events import ApprovalAnswered, Done, ErrorEvent, Event, Stopped, Te
 from ..core.session import Session
 from ..core.turns import Outcome, end_of
 from ..errors import NotFound, StoreUnavailable
+from ..runtime.background import going_on
 from ..stores import Clock, Store
 from .asking import can_run
 from .journal import Journal

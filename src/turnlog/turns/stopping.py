@@ -13,9 +13,9 @@ from typing import Protocol
 
 from msgspec import Struct, to_builtins
 
-from ..background import Loop
 from ..core.session import Session
 from ..errors import NotFound
+from ..runtime.background import Loop
 from ..stores import Ledger, Store, facts
 from .stream import TurnStream
 

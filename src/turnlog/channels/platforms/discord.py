@@ -10,10 +10,10 @@ import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ... import background
 from ...core.keys import Inbound
 from ...core.splitting import Unit
 from ...errors import MissingExtra, UsageError
+from ...runtime import background
 from .. import (
     AccountSettings,
     Address,

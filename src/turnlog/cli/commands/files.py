@@ -3,7 +3,7 @@
 import click
 from msgspec import to_builtins
 
-from ...own_files import kept
+from ...access.own_files import kept
 from ...settings import load
 from ...tools.kept import KeptFiles
 from ..escaping import escape

@@ -18,9 +18,9 @@ from ..session_names import age, called, change_session, resolve, row_json, sess
 
 if TYPE_CHECKING:
     from ...convlog import ConvLog
-    from ...erasing import EraseReport
     from ...library import Turnlog
     from ...sessions.erasing import FoundWords
+    from ...sessions.erasing_text import EraseReport
 
 STATUSES = ("untrashed", "active", "inactive", "archived", "trashed", "all")
 

@@ -6,7 +6,7 @@ that work, but restarting the process would only interrupt turns.
 
 from litestar import Response, get
 
-from ... import background
+from ...runtime import background
 from .. import metrics
 from ..http.bodies import Health, Liveness
 from ..service import AnyRequest, principal_of, service_of

@@ -18,7 +18,7 @@ from functools import lru_cache
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from ...engine import EngineLoop
+from ...runtime.engine import EngineLoop
 
 INLINE_MAX_S = 0.002
 """A disk slower than this never blocks the loop."""

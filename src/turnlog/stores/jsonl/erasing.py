@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager, suppress
 
 from msgspec.structs import replace
 
-from ...background import report
 from ...core import erasing
 from ...core.entries import Entry
 from ...errors import NotFound, TurnlogError
+from ...runtime.background import report
 from .. import Clock
 from ..disk.files import disk_errors
 from ..disk.syncing import aside

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ...background import report
 from ...core import query as queries
 from ...core.entries import Entry
 from ...core.query import Query
 from ...core.rows import Session
 from ...core.search import Candidate, Sought, Wanted
+from ...runtime.background import report
 from .. import word_index
 from ..disk.syncing import aside
 from ..finding import EntryPlace

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
-from ...background import report
 from ...core import facts as session_facts, keys, query as queries, search
 from ...core.admission import admit
 from ...core.entries import Entry, Opened
@@ -23,6 +22,7 @@ from ...core.facts import ExpectedFact, Fact
 from ...core.query import Hit, Page, Query
 from ...core.session import Session
 from ...errors import Busy, Corrupt, NotFound, UsageError
+from ...runtime.background import report
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Notice, Progress, boundary
 from ..disk import leases
 from ..disk.files import disk_errors, make_dir, sync_dir, unavailable

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 
-from ...background import Loop
+from ...runtime.background import Loop
 from ..disk.syncing import aside
 from .pool import PostgresPool
 

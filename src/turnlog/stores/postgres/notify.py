@@ -12,8 +12,8 @@ from functools import partial
 
 import psycopg
 
-from ...background import run_forever
 from ...errors import TurnlogError
+from ...runtime.background import run_forever
 from .errors import mapped
 from .pool import PostgresConnection, PostgresPool, connect
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from ...background import report
 from ...core import facts as session_facts, query as queries, search
 from ...core.entries import Entry
 from ...core.facts import ExpectedFact, Fact
@@ -19,6 +18,7 @@ from ...core.query import Hit, Page, Query
 from ...core.session import Session
 from ...core.wellformed import accepted
 from ...errors import NotFound
+from ...runtime.background import report
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary
 from ..disk import leases
 from ..finding import Searcher

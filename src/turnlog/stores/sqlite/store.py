@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from ...background import report
 from ...codecs import native
 from ...core import facts as session_facts, keys, query as queries, search
 from ...core.admission import admit
@@ -24,6 +23,7 @@ from ...core.keys import check_session_id
 from ...core.query import Hit, Page, Query
 from ...core.session import Session, describe, marks_of, needed
 from ...errors import Corrupt, NotAStore, StoreError, StoreUnavailable, UsageError
+from ...runtime.background import report
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, sql, word_index
 from ..disk import leases
 from ..disk.files import disk_errors, lock, make_dir, open_private, sync_dir

@@ -16,12 +16,12 @@ from typing import Annotated, Any, Literal, cast, get_origin
 import msgspec
 from msgspec import Meta, Struct, field
 
-from .core import call_patterns, sections
-from .core.compaction import Keep, Trigger, parse_keep, parse_trigger
-from .core.keys import check_agent
-from .core.measuring import KEEP_SHARE, Limits
-from .core.reset import parse_reset
-from .errors import UsageError
+from ..core import call_patterns, sections
+from ..core.compaction import Keep, Trigger, parse_keep, parse_trigger
+from ..core.keys import check_agent
+from ..core.measuring import KEEP_SHARE, Limits
+from ..core.reset import parse_reset
+from ..errors import UsageError
 
 DEFAULT_WINDOW = 128_000
 """Used if neither the model nor the settings give a window."""

@@ -25,7 +25,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any, Generic, Self, TypeVar
 
-from .errors import StoreUnavailable, UsageError
+from ..errors import StoreUnavailable, UsageError
 
 EXIT_S = 30.0
 """How long the end of the interpreter waits for what is still open."""

@@ -8,12 +8,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from .memory import place_of
-from .settings import Settings
-from .stores import parse_url
-from .stores.jsonl.layouts import OWN, place_at
-from .tools.fence import Fence, companions
-from .turns import request_log
+from ..memory import place_of
+from ..settings import Settings
+from ..stores import parse_url
+from ..stores.jsonl.layouts import OWN, place_at
+from ..tools.fence import Fence, companions
+from ..turns import request_log
 
 WORKSPACE = "workspace"
 """In the data directory: the default workspace of a server's agents."""

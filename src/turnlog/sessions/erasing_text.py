@@ -10,14 +10,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from .core import keys
-from .core.erasing import plan
-from .core.keys import SessionKey
-from .core.rows import Session
-from .errors import UsageError
-from .sessions import Sessions
-from .sessions.erasing import FoundWords, SessionFinds, check_asked, every_session, look, look_in_fork, related
-from .stores import Store
+from ..core import keys
+from ..core.erasing import plan
+from ..core.keys import SessionKey
+from ..core.rows import Session
+from ..errors import UsageError
+from ..stores import Store
+from . import Sessions
+from .erasing import FoundWords, SessionFinds, check_asked, every_session, look, look_in_fork, related
 
 SPACES = ("outbox", "pending", "sent", "unsent", "idempotency", "delivered", "attempts")
 """Spaces of the ledger in which texts may wait or be remembered for a while."""

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Self
 
-from .errors import TurnlogError
+from ..errors import TurnlogError
 
 log = logging.getLogger("turnlog.background")
 
