@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from . import approval
+from . import approval, chat_page
 
 Language: TypeAlias = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
@@ -18,6 +18,7 @@ ACCEPTED_MAX_CHARS = 200
 
 PAGE: dict[str, tuple[str, str]] = {
     **approval.PAGE,
+    **chat_page.PAGE,
     "skip": ("Skip to content", "跳到正文"),
     "nav": ("Main", "主导航"),
     "chat": ("Chat", "聊天"),

@@ -17,7 +17,17 @@ from ..markdown import honest
 from ..service import AnyRequest, reading, service_of, writing
 from . import plot as plots, timeline as timelines
 from .signin import form_of
-from .view import ENTRIES_SHOWN, HEADERS, lead_to, local_path, path_to, read_some, show, with_marks
+from .view import (
+    ENTRIES_SHOWN,
+    HEADERS,
+    lead_to,
+    local_path,
+    path_to,
+    problem_of,
+    read_some,
+    show,
+    with_marks,
+)
 
 PLOTTED_MAX = 5_000
 """Entries that a chart is made from; turns of older entries are left out, and the chart says so."""
@@ -151,8 +161,21 @@ async def entry_text(request: AnyRequest, agent: str, sid: str, seq: int) -> Res
 
 
 @post("/session/{agent:str}/{sid:str}/{action:str}", status_code=200)
-async def act(request: AnyRequest, agent: str, sid: str, action: str) -> Response[str]:
-    """Carries out a form of the page; then the browser goes to where the outcome can be seen."""
+async def act(request: AnyRequest, agent: str, sid: str, action: str) -> Response[Any]:
+    """Carries out a form of the page. The browser then goes to where the outcome can be seen; a script, which asks for
+    JSON, is told the address, or what went wrong as a problem document.
+    """
+    is_script = request.headers.get("accept") == "application/json"
+    try:
+        to = await _act(request, agent, sid, action)
+    except Exception as error:
+        if not is_script:
+            raise
+        return problem_of(request, error)
+    return Response({"to": to}, headers=HEADERS) if is_script else lead_to(to)
+
+
+async def _act(request: AnyRequest, agent: str, sid: str, action: str) -> str:
     access, row = await writing(request, agent, sid)
     form, sessions = await form_of(request), access.sessions
     chat, back = path_to("chat", agent, sid), local_path(form.get("next", "") or path_to("chat", agent, sid))
@@ -162,7 +185,7 @@ async def act(request: AnyRequest, agent: str, sid: str, action: str) -> Respons
         case "fork":
             at = form.get("at", "")
             forked = await sessions.fork(sid, at=int(at) if at.isdecimal() and len(at) < 16 else None)
-            return lead_to(path_to("chat", agent, forked.id))
+            return path_to("chat", agent, forked.id)
         case "compact":
             await access.compact(row)
         case "undo":
@@ -174,13 +197,13 @@ async def act(request: AnyRequest, agent: str, sid: str, action: str) -> Respons
             await sessions.discard(sid)
         case "trash":
             await sessions.set_status(sid, "trashed", "deleted on the page")
-            return lead_to(back if form.get("next") else path_to("chat", agent))
+            return back if form.get("next") else path_to("chat", agent)
         case "restore":
             await sessions.set_status(sid, "inactive", "restored on the page")
-            return lead_to(chat)
+            return chat
         case "erase":
             await sessions.delete(sid)
-            return lead_to(path_to("chat", agent))
+            return path_to("chat", agent)
         case _:
             raise NotFound("there is no such action", hint="Use the buttons of the page.")
-    return lead_to(back)
+    return back

@@ -4,6 +4,7 @@ Pages are rendered in a thread, so that a long conversation does not block the s
 """
 
 import asyncio
+import gzip
 import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,10 @@ from ..http.auth import Token
 from ..service import CALLER, AnyRequest, service_of
 
 WEB = Path(web.__file__).parent
+ASSETS = tuple(sorted(path.name for path in (WEB / "static").iterdir() if path.is_file()))
+"""The files that the page may use, all of them in one folder."""
+ZIPPED_MIN_BYTES = 1_400
+"""A smaller answer fits into one packet as it is."""
 LANGUAGE, THEME = "turnlog_language", "turnlog_theme"
 """Names of cookies; neither is a secret."""
 KEPT_S = 365 * 24 * 3600
@@ -93,15 +98,28 @@ def wants_part(request: AnyRequest) -> bool:
 
 async def show(request: AnyRequest, template: str, status: int = 200, **values: Any) -> Response[str]:
     frame = frame_of(request)
+    zipped = takes_gzip(request)
 
-    def fill() -> str:
-        return _templates().get_template(template).render(frame=frame, t=frame.t, **values)
+    def fill() -> Response[str]:
+        return _page(_templates().get_template(template).render(frame=frame, t=frame.t, **values), status, zipped)
 
-    return answer(await asyncio.to_thread(fill), status)
+    return await asyncio.to_thread(fill)
 
 
-def answer(html: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[str]:
-    return Response(html, status_code=status, media_type="text/html", headers={**HEADERS, **(headers or {})})
+def takes_gzip(request: AnyRequest) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def _page(html: str, status: int, zipped: bool, headers: Mapping[str, str] | None = None) -> Response[str]:
+    """Compressed where the browser takes it. That tells nobody what is inside by its size: other sites cannot make a
+    browser ask with its cookie, which is `SameSite=Strict`.
+    """
+    content: Any = html.encode()
+    own = {**HEADERS, "Vary": "Accept-Encoding, Cookie", **(headers or {})}
+    if zipped and len(content) >= ZIPPED_MIN_BYTES:
+        content = gzip.compress(content, 5)
+        own["Content-Encoding"] = "gzip"
+    return Response(content, status_code=status, media_type="text/html", headers=own)
 
 
 def lead_to(path: str, cookies: Sequence[Cookie] = ()) -> Response[str]:
@@ -119,17 +137,31 @@ def preference(name: str, value: str) -> Cookie:
     return Cookie(key=name, value=value, path="/", max_age=KEPT_S, samesite="lax")
 
 
-def answer_error(request: AnyRequest, error: Exception) -> Response[str]:
-    """An error as a page."""
+def problem_of(request: AnyRequest, error: Exception) -> Response[bytes]:
+    """An error for a script of the page."""
+    problem = _logged(request, error)
+    headers = {**HEADERS, **problems.headers_of(error)}
+    return Response(
+        problems.encode(problem), status_code=problem.status, media_type=problems.MEDIA_TYPE, headers=headers
+    )
+
+
+def _logged(request: AnyRequest, error: Exception) -> problems.Problem:
     problem = problems.of(error)
     if problem.status >= 500:
         service_of(request).log.error("failed", path=request.url.path, exc_info=error)
+    return problem
+
+
+def answer_error(request: AnyRequest, error: Exception) -> Response[str]:
+    """An error as a page."""
+    problem = _logged(request, error)
     template = "part_error.html" if wants_part(request) else "error.html"
     frame = frame_of(request)
     # The framework's text about a path is for programs, and only in English.
     astray = isinstance(error, NotFoundException | MethodNotAllowedException)
     html = _templates().get_template(template).render(frame=frame, t=frame.t, problem=problem, astray=astray)
-    return answer(html, problem.status, problems.headers_of(error))
+    return _page(html, problem.status, takes_gzip(request), problems.headers_of(error))
 
 
 @lru_cache(maxsize=1)
@@ -156,11 +188,17 @@ def _templates() -> Environment:
     return found
 
 
-@lru_cache(maxsize=64)
 def asset(name: str) -> str:
-    """A URL with a digest: browsers may cache it for ever, and a changed file has another URL."""
-    digest = hashlib.sha256((WEB / "static" / name).read_bytes()).hexdigest()[:12]
-    return f"/static/{name}?v={digest}"
+    """Browsers may cache it for ever: when any file changes, all of them have another URL."""
+    return f"/static/{version()}/{name}"
+
+
+@lru_cache(maxsize=1)
+def version() -> str:
+    digest = hashlib.sha256()
+    for name in ASSETS:
+        digest.update(name.encode() + (WEB / "static" / name).read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def path_to(*parts: object) -> str:

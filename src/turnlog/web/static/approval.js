@@ -1,0 +1,65 @@
+// Calls that wait for a person's word. The card has the diff, and buttons unless this reader may not write.
+
+import { copyOf, say } from "./dom.js";
+
+export class Approvals {
+  // `chat` has: agent, session, live (where cards are), answer() (the message that the card joins), notice(text, bad).
+  constructor(chat) {
+    this.chat = chat;
+  }
+
+  cardOf(id) {
+    return this.chat.live.querySelector(`[data-call="${CSS.escape(id)}"]`);
+  }
+
+  ask(request) {
+    if (this.cardOf(request.call_id)) return;
+    const card = copyOf("tpl-approval");
+    card.dataset.call = request.call_id;
+    card.querySelector("code").textContent = request.tool;
+    card.querySelector(".why").textContent = request.why;
+    card.querySelector(".diff").textContent = request.preview || JSON.stringify(request.input, null, 2);
+    const edit = card.querySelector(".edit textarea");
+    if (edit) edit.value = JSON.stringify(request.input, null, 2);
+    const always = card.querySelector("[data-word=always]");
+    if (always) {
+      always.title = request.always;
+      always.hidden = !request.always;
+    }
+    for (const button of card.querySelectorAll("[data-word]"))
+      button.addEventListener("click", () => this.word(card, request, button.dataset.word, edit.value));
+    this.chat.answer().append(card);
+    this.chat.words = null;
+    this.chat.notice(say("approval-asks"));
+    document.title = `● ${document.title.replace(/^● /, "")}`;
+    card.querySelector("[data-word=approved]")?.focus({ preventScroll: true });
+  }
+
+  async word(card, request, word, edited) {
+    const body = { word: word === "denied" ? "denied" : "approved" };
+    if (word === "denied") body.words = card.querySelector("input").value;
+    if (word === "always") body.always = true;
+    try {
+      const given = JSON.parse(edited);
+      if (word !== "denied" && JSON.stringify(given) !== JSON.stringify(request.input)) body.input = given;
+    } catch (error) {
+      return this.chat.notice(String(error), true);
+    }
+    const { agent, session } = this.chat;
+    const url = `/api/agents/${agent}/sessions/${session}/approvals/${encodeURIComponent(request.call_id)}`;
+    const headers = { "Content-Type": "application/json" };
+    const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) }).catch(() => null);
+    if (!answer?.ok) this.chat.notice((await answer?.json().catch(() => null))?.detail ?? say("reconnecting"), true);
+  }
+
+  answered(answer) {
+    document.title = document.title.replace(/^● /, "");
+    const card = this.cardOf(answer.call_id);
+    this.chat.notice("");
+    if (!card) return;
+    const word = answer.word === "approved" ? "approval-approved" : "approval-denied";
+    card.querySelector(".tag").textContent = say(word, answer.by);
+    card.querySelector(".approval-answer")?.remove();
+    card.open = false;
+  }
+}
