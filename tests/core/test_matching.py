@@ -6,7 +6,7 @@ import pytest
 
 from turnlog.core import atoms, matching
 from turnlog.core.atoms import UNSHOWN
-from turnlog.core.carried import carried
+from turnlog.core.carried import carried, pruned
 from turnlog.core.entries import (
     Assistant,
     Compaction,
@@ -25,6 +25,7 @@ from turnlog.core.entries import (
 from turnlog.core.matching import Decision, PlacedSession
 from turnlog.core.path import note_of, of_log
 from turnlog.core.said import Said
+from turnlog.sessions.own_answers import newest_answer
 
 REQUEST = Foreign(raw={"turnlog": "request", "ask": "a"})
 
@@ -171,6 +172,20 @@ def test_only_a_shortening_that_counts_is_known():
     assert path_of(*said_before, Shortened(targets=(4,), limit=1, plain=True)).shortened() == {}
 
 
+def test_an_agents_turn_is_one_message_of_its_client():
+    note = Foreign(raw={"turnlog": "request", "ask": "a", "said": 3})
+    brought = (Assistant(content="Mine.", model="m"), ToolResult(tool_use_id="c0", content="r"), B)
+    turn = (answer([text("One."), call({})], stop="tool_use"), ToolResult(tool_use_id="c1", content="r"))
+    path = path_of(note, *brought, *turn, answer([call({})], stop="tool_use"), answer("x", stop="error"), TWO)
+    assert path.keys == [one for body in (*brought, answer("One.\n\nTwo.")) for one in key(body)]
+    assert (path.seqs[-1], path.ends[-1].kept) == (10, 4)
+    assert newest_answer(path) == key(answer("One.\n\nTwo."))[0]
+    assert path.grow([rebuilt(C, 11), rebuilt(answer([call({})]), 12)])
+    assert [atom.kind for atom in path.atoms[4:]] == ["user", "call"], "what others say is no part of the turn"
+    assert path.grow([Rewind(seq=13, to=10), rebuilt(turn[1], 14)])
+    assert path.atoms[-1].kind == "result"
+
+
 def test_a_path_knows_the_heads_that_its_log_holds():
     head = Foreign(raw={"turnlog": "head", "digest": "d", "system": "s", "tools": []})
     assert path_of(head, A, ONE, Rewind(to=1)).heads == {"d": 2}
@@ -261,6 +276,27 @@ def test_a_result_is_pruned_only_if_everything_after_it_is_equal():
     assert (again.kind, again.rest, again.shortened) == ("rewound", 0, ())
     known = path_of(A, calls, result, ONE, Shortened(targets=(4,), limit=10))
     assert decided([known], A, calls, cleared, ONE, B).shortened == ()
+
+
+def test_a_result_of_which_the_client_sends_more_again_is_shown_as_long_again():
+    calls = answer([call({})])
+    result, cleared, longer = (ToolResult(tool_use_id="c1", content=one) for one in ("x" * 40, "y" * 4, "y" * 10))
+    path = path_of(A, calls, result, Shortened(targets=(4,), limit=4, by_client=True), ONE)
+
+    def changed(*request, path=path):
+        found = decided([path], *request)
+        return found.shortened, found.restored
+
+    assert changed(A, calls, cleared, ONE, B) == ((), ())
+    assert changed(A, calls, result, ONE, B) == ((), (5,))
+    assert changed(A, calls, longer, ONE, B) == (((4, 10),), (5,))
+    assert changed(C, calls, result) == ((), ())
+    ours = path_of(A, calls, result, Shortened(targets=(4,), limit=4), ONE)
+    assert changed(A, calls, result, ONE, B, path=ours) == ((), ()), "only what the client asked for is undone"
+    assert [body.target for body in pruned(Decision("continued", path, restored=(5,)))] == [5]
+    assert path.grow([Rewind(seq=7, to=6)])
+    undone = path_of(A, calls, result, ONE, Undo(target=2))
+    assert not undone.grow([Rewind(seq=7, to=5)]), "what was in effect before an undo is read from the log"
 
 
 def test_the_beginning_of_an_interrupted_answer_is_equal_but_the_clients_words_are_stored():
@@ -363,6 +399,7 @@ def test_marks_that_concern_only_what_is_kept_stay_in_effect():
         Shortened(seq=18, targets=(8,), limit=5),
         Shortened(seq=19, targets=(4,), limit=3),
         Undo(seq=20, target=19),
+        Shortened(seq=21, targets=(4,), limit=2, by_client=True),
     ]
     assert carried(dropped, 7) == [
         Pin(target=2),

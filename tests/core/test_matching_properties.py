@@ -7,9 +7,12 @@ import random
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from turnlog.core import atoms, history, matching
-from turnlog.core.entries import Assistant, Foreign, Opened, Rewind, Shortened, ToolResult, User, tool_uses
+from turnlog.core.carried import carried, pruned
+from turnlog.core.entries import Assistant, Foreign, Opened, Rewind, ToolResult, User, tool_uses
+from turnlog.core.marks import live_path, marks_of, on_path
 from turnlog.core.matching import PlacedSession
 from turnlog.core.path import Path, of_log
 from turnlog.core.said import Said
@@ -22,11 +25,7 @@ WORDS = ["hi", "yes", "no", "go on", "read it", "positive", "count\nto three", "
 
 
 def stamped(log, bodies):
-    return [*log, *(one.__class__(**{**fields(one), "seq": n}) for n, one in enumerate(bodies, len(log) + 1))]
-
-
-def fields(entry):
-    return {name: getattr(entry, name) for name in entry.__struct_fields__}
+    return [*log, *(replace(one, seq=n) for n, one in enumerate(bodies, len(log) + 1))]
 
 
 class World:
@@ -39,6 +38,8 @@ class World:
         self.paths = {}
         self.known = {}
         self.conversations = [[]]
+        self.originals = {}
+        self.kept = []
         self.answers = 0
 
     def word(self):
@@ -74,7 +75,7 @@ class World:
         if not talk:
             return
         at = self.random.randrange(len(talk))
-        match self.random.choice(["insert", "drop", "replace", "reorder", "prune", "prune", "beginning"]):
+        match self.random.choice(["insert", "drop", "replace", "reorder", "prune", "prune", "restore", "beginning"]):
             case "insert":
                 talk.insert(at, User(content=self.word()))
             case "drop":
@@ -88,15 +89,22 @@ class World:
                 talk[at], talk[other] = talk[other], talk[at]
             case "prune":
                 talk[:] = [self.pruned(body) for body in talk]
+            case "restore":
+                talk[:] = [self.originals.get(id(body), body) for body in talk]
             case "beginning" if isinstance(talk[at], Assistant) and isinstance(talk[at].content, str):
                 talk[at] = Assistant(content=talk[at].content[: self.random.randrange(1, 40)])
             case _:
                 pass
 
     def pruned(self, body):
+        """An old result cleared, or cleared in another way than before."""
+        body = self.originals.get(id(body), body)
         if not isinstance(body, ToolResult) or len(body.content) < 400:
             return body
-        return ToolResult(tool_use_id=body.tool_use_id, content=self.random.choice(["[cleared]", "", "gone " * 10]))
+        short = ToolResult(tool_use_id=body.tool_use_id, content=self.random.choice(["[cleared]", "", "gone " * 10]))
+        self.kept.append(short)  # so that its id stays its own
+        self.originals[id(short)] = body
+        return short
 
     def rewritten(self, body):
         """The same words, as another library writes them."""
@@ -135,8 +143,7 @@ class World:
 
     def carry_out(self, decision, said):
         note = Foreign(raw={"turnlog": "request", "ask": "x"})
-        bodies = [Shortened(targets=(seq,), limit=limit) for seq, limit in decision.shortened]
-        bodies += [note, *said.rest(decision)]
+        bodies = [*pruned(decision), note, *said.rest(decision)]
         if decision.path is None or decision.kind == "forked":
             session = f"s{len(self.logs)}"
             past = self.logs[decision.path.session_id][: decision.to] if decision.path else []
@@ -146,7 +153,10 @@ class World:
             return session
         session = decision.path.session_id
         if decision.to is not None:
-            bodies = [Rewind(to=decision.to), *bodies]
+            log = self.logs[session]
+            live = live_path(marks_of(log), len(log))
+            dropped = [entry for entry in log[decision.to :] if on_path(entry.seq, live)]
+            bodies = [Rewind(to=decision.to), *carried(dropped, decision.to), *bodies]
         before = len(self.logs[session])
         self.logs[session] = stamped(self.logs[session], bodies)
         self.grow(session, before)
@@ -156,26 +166,30 @@ class World:
         path = self.paths.pop(session)
         if not path.grow(self.logs[session][before:]):
             path = of_log(session, self.logs[session])
-        assert columns(path) == columns(of_log(session, self.logs[session])), "a path that grew is the path of the log"
         self.paths[session] = path  # the newest now
+        if self.is_likely(0.1):
+            self.check_path(session)
+
+    def check_path(self, session):
+        whole = of_log(session, self.logs[session])
+        assert columns(self.paths[session]) == columns(whole), "a path that grew is the path of the log"
 
     def check(self, decision, said, session, request):
-        path = self.paths[session]
-        pruned = set(path.shortened())
+        path, log = self.paths[session], self.logs[session]
         assert len(path.keys) == len(said.keys)
-        for ours, theirs, seq, atom in zip(path.keys, said.keys, path.seqs, said.atoms, strict=True):
-            assert ours == theirs or (seq in pruned and atom.kind == "result")
+        cut = {n for n, key in enumerate(path.keys) if key != said.keys[n]}
+        assert all(said.atoms[n].kind == "result" for n in cut)
         if decision.path is not None and not self.named:
             assert any(key in decision.path.own for key in said.keys) or any(
                 one.partial for one in decision.path.atoms
             ), "without a name only an answer tells a session"
-        shown = as_words(history.build(self.logs[session]).messages)
-        plain = as_words(history.build(stamped([], request)).messages)
-        if not pruned:
-            assert shown == plain
-            return
-        # A pruned result is shown shortened, and may be quoted elsewhere if its call was edited away.
-        assert spoken(shown) == spoken(plain)
+        plain, at = [], 0
+        for body in request:
+            plain.append(shortened(body, log[path.seqs[at] - 1]) if at in cut else body)
+            at += len(atoms.of(body))
+        if cut and len({body.tool_use_id for body in results_of(plain)}) < len(results_of(plain)):
+            return  # two results of one call are one if they are equal, and pruned results may differ
+        assert as_words(history.build(log).messages) == as_words(history.build(stamped([], plain)).messages)
 
     def answer(self, session, talk):
         self.answers += 1
@@ -220,13 +234,15 @@ def as_words(messages):
     return found
 
 
-def spoken(parts):
-    return [word for kind, text in parts if kind != "tool_result" for word in without_quotes(text)]
+def results_of(bodies):
+    return [body for body in bodies if isinstance(body, ToolResult)]
 
 
-def without_quotes(text):
-    """A result whose call was edited away is quoted in the user's text; it may be a pruned one."""
-    return re.sub(r"\[Result of a tool call that is not part of this history\] (`+).*?\1", "", text).split()
+def shortened(body, stored):
+    """A result that the client pruned is shown as the beginning and end of the original, as long as the client's."""
+    [theirs], [ours] = atoms.of(body), atoms.of(stored)
+    assert theirs.size * matching.PRUNED_TO <= ours.size
+    return replace(body, content=history.cut_content(stored.content, max(1, theirs.size)))
 
 
 def flat(text):
@@ -245,4 +261,6 @@ def test_a_prompt_holds_the_words_of_its_request_and_no_others(part):
             sent += 1
             if session is not None and world.is_likely(0.9):
                 world.answer(session, talk)
+        for session in world.logs:
+            world.check_path(session)
         seed += WORLDS * 2 if part % 2 else WORLDS

@@ -220,6 +220,19 @@ def test_a_result_recorded_twice_counts_once():
     assert len(shown[2]["content"]) == 1
 
 
+@pytest.mark.parametrize("again", [[{"type": "text", "text": "out"}], [{"type": "text", "text": "out"}] * 2, "out\n"])
+def test_a_result_recorded_twice_in_two_forms_counts_once(again):
+    is_same = history.as_text(again).strip() == "out"
+    shown = messages(said("q"), calls("x"), result("x"), result("x", again), answered("a"))
+    assert (len(shown[2]["content"]) == 1) is is_same
+
+
+def test_two_pictures_as_results_of_one_call_are_two():
+    image = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+    shown = messages(said("q"), calls("x"), result("x", [image]), result("x", ""), answered("a"))
+    assert len(shown[2]["content"]) == 2
+
+
 def test_a_second_and_different_result_is_not_lost():
     shown = messages(said("q"), calls("x"), result("x", "first"), result("x", "second"), answered("a"))
     assert answers(shown[2]) == {"x": "first"}

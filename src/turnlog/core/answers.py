@@ -3,6 +3,10 @@
 So a process that did not see the turn finds its answer too.
 """
 
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
 from .entries import Assistant, Received, Transcript, User, text_of
 from .turns import Outcome, end_of, newest
 
@@ -28,3 +32,14 @@ def said_in_turn(before: Transcript) -> str:
     """The texts of the turn that the last of these entries ended, message by message."""
     said = [e for e in newest(before) if isinstance(e, Assistant) and e.stop != "error"]
     return "\n\n".join(filter(None, (text_of(entry.content).strip() for entry in said)))
+
+
+def told_as_one(said: Sequence[Assistant]) -> Assistant:
+    """The answer of a whole turn as a client gets it: all texts, with the usage of all calls. Calls ran here."""
+    texts = [{"type": "text", "text": text} for entry in said if (text := text_of(entry.content)).strip()]
+    usage: dict[str, int] = {}
+    for entry in said:
+        for name, number in (entry.usage or {}).items():
+            if isinstance(number, int):
+                usage[name] = usage.get(name, 0) + number
+    return replace(said[-1], content=texts, usage=usage or None)

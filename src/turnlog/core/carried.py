@@ -9,10 +9,14 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from .entries import Compaction, Entry, Pin, Shortened, Undo, Unpin
+from .matching import Decision
 
 
 def carried(dropped: Iterable[Entry], to: int) -> list[Entry]:
-    """The bodies to append after a rewind to `to`. `dropped`: the entries of the live path after it, in order."""
+    """The bodies to append after a rewind to `to`. `dropped`: the entries of the live path after it, in order.
+
+    Results that the client sent pruned are not among them: its request says anew how long each is.
+    """
     entries = list(dropped)
     undone = {entry.target for entry in entries if isinstance(entry, Undo)}
     kept: list[Entry] = []
@@ -20,7 +24,7 @@ def carried(dropped: Iterable[Entry], to: int) -> list[Entry]:
         match entry:
             case Compaction() if entry.first_kept <= to and entry.seq not in undone:
                 kept.append(replace(entry, seq=0, ts=""))
-            case Shortened() if entry.seq not in undone:
+            case Shortened() if entry.seq not in undone and not entry.by_client:
                 if targets := tuple(target for target in entry.targets if target <= to):
                     kept.append(replace(entry, seq=0, ts="", targets=targets))
             case Pin() | Unpin() | Undo() if entry.target <= to:
@@ -28,3 +32,9 @@ def carried(dropped: Iterable[Entry], to: int) -> list[Entry]:
             case _:
                 pass
     return kept
+
+
+def pruned(decision: Decision) -> list[Entry]:
+    """The bodies after which each result is shown as long as the client sends it."""
+    cut = [Shortened(targets=(seq,), limit=limit, by_client=True) for seq, limit in decision.shortened]
+    return [*(Undo(target=seq) for seq in decision.restored), *cut]

@@ -175,6 +175,8 @@ class Shortened(Stored, frozen=True, kw_only=True, tag="shortened", gc=False):
     """Instead of cutting results to `limit`, everything up to the target is shown as plain text, because it was
     refused.
     """
+    by_client: bool = False
+    """A client sent the result pruned to this length; it lasts until that client sends more of it."""
 
 
 class Pin(Stored, frozen=True, kw_only=True, tag="pin", gc=False):

@@ -8,7 +8,8 @@ named by its id keeps what others said in it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from math import inf
+from typing import Literal, TypeAlias, TypedDict
 
 from msgspec import Struct
 
@@ -55,6 +56,8 @@ class Decision(Struct, frozen=True):
     """The first atom of the request that is to be appended."""
     shortened: tuple[tuple[int, int], ...] = ()
     """(entry, limit): results that the client pruned."""
+    restored: tuple[int, ...] = ()
+    """Shortenings to undo: the client sends more of these results than it did."""
     turn: int = 0
     """For a repeat: the call whose answer is told again."""
     branch: int = 0
@@ -183,18 +186,34 @@ def _outcome(common: _Common, words: Words) -> Decision:
         path,
         kept=len(path.keys),
         rest=common.equal,
-        shortened=_newly_pruned(common, len(path.keys)),
+        **_prunings(common, len(path.keys)),
         branch=common.branch,
         compared=common.indexes,
     )
 
 
-def _newly_pruned(common: _Common, kept: int, to: int | None = None) -> tuple[tuple[int, int], ...]:
+class _Prunings(TypedDict, total=False):
+    shortened: tuple[tuple[int, int], ...]
+    restored: tuple[int, ...]
+
+
+def _prunings(common: _Common, kept: int, to: int | None = None) -> _Prunings:
+    """What must change so that each result is shown as long as the client sends it."""
     path = common.candidate.path
-    if not common.pruned:
-        return ()
-    seqs, known = set(path.seqs[:kept]), path.shortened(to)
-    return tuple((seq, limit) for seq, limit in common.pruned if seq in seqs and known.get(seq, limit + 1) > limit)
+    before = path.pruned(to)
+    if not common.pruned and not before:
+        return {}
+    wanted = dict(common.pruned)
+    compared = range(common.equal) if common.indexes is None else common.indexes[: common.equal]
+    seqs = {path.seqs[n] for n in compared if n < kept}
+    undone = tuple(
+        entry.seq
+        for entry in before
+        if all(seq in seqs and wanted.get(seq, inf) > entry.limit for seq in entry.targets)
+    )
+    known = path.shortened(to, without=undone)
+    new = tuple((seq, limit) for seq, limit in common.pruned if seq in seqs and known.get(seq, inf) > limit)
+    return {"shortened": new, "restored": undone}
 
 
 def _go_back(common: _Common, words: Words) -> Decision:
@@ -212,7 +231,7 @@ def _go_back(common: _Common, words: Words) -> Decision:
         to=end.seq,
         kept=end.kept,
         rest=end.kept if indexes is None else sum(n < end.kept for n in indexes),
-        shortened=_newly_pruned(common, end.kept, end.seq),
+        **_prunings(common, end.kept, end.seq),
         branch=common.branch,
         compared=indexes,
     )

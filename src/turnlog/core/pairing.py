@@ -11,7 +11,7 @@ are orphans: the caller shows them as quoted data.
 import json
 from collections.abc import Sequence
 
-from .entries import Assistant, Block, Message, ToolResult, clean
+from .entries import Assistant, Block, Message, ToolResult, clean, text_of
 
 
 class OpenCall:
@@ -177,7 +177,7 @@ class _Known:
             waiting.remove(call)
 
     def _is_known(self, result: ToolResult) -> bool:
-        return any(other.content == result.content for other in self.results.get(result.tool_use_id, ()))
+        return any(_says_the_same(other, result) for other in self.results.get(result.tool_use_id, ()))
 
     def _unique(self, raw: str) -> str:
         name, n = clean(raw), 1
@@ -186,6 +186,18 @@ class _Known:
             name = f"{clean(raw)}_{n}"
         self.used.add(name)
         return name
+
+
+def _says_the_same(one: ToolResult, other: ToolResult) -> bool:
+    """A text may be written as one block or several, by clients that write history anew."""
+    if one.content == other.content:
+        return True
+    is_text = all(block.get("type") == "text" for block in (*_blocks(one), *_blocks(other)))
+    return is_text and text_of(one.content).rstrip() == text_of(other.content).rstrip()
+
+
+def _blocks(result: ToolResult) -> Sequence[Block]:
+    return () if isinstance(result.content, str) else result.content
 
 
 def _same(one: Block, other: Block) -> bool:

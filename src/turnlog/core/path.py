@@ -4,12 +4,12 @@ A path is made from a log and then grows with each append, so the log need not b
 branch that the path does not know.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, cast
 
 from msgspec import Struct
 
-from . import atoms, turns
+from . import answers, atoms, turns
 from .atoms import Atom
 from .entries import (
     REFUSED_CONTENT,
@@ -18,6 +18,7 @@ from .entries import (
     Entry,
     Failed,
     Foreign,
+    Message,
     Received,
     Rewind,
     Shortened,
@@ -55,6 +56,8 @@ class AskedCall(Struct, frozen=True, gc=False):
     """The digest of everything that was asked."""
     ts: str
     branch: int
+    turn_after: int | None = None
+    """For a turn of an agent: the last entry of the request; all that is said after it is told as one message."""
 
 
 def note_of(entry: Entry, kind: str) -> Mapping[str, Any] | None:
@@ -64,6 +67,12 @@ def note_of(entry: Entry, kind: str) -> Mapping[str, Any] | None:
         return None
     fields = cast("dict[str, Any]", raw)
     return fields if fields.get("turnlog") == kind else None
+
+
+def turn_after(note: Mapping[str, Any], seq: int) -> int | None:
+    """The last entry that the request itself appended, if its note at `seq` is that of an agent's turn."""
+    said = note.get("said")
+    return seq + said if isinstance(said, int) else None
 
 
 class Path:
@@ -83,7 +92,10 @@ class Path:
         self.heads: dict[str, int] = {}
         """Digest of each head that the log holds, and its entry."""
         self._shortenings: list[Shortened] = []
-        self._compacted_at = 0
+        self.undone: dict[int, int] = {}
+        """Marks that were undone, and the entry that undid each."""
+        self._fixed_at = 0
+        """The newest compaction or undo: what was in effect before it must be read from the log."""
         self.call: AskedCall | None = None
         self.branch = 0
         self.role: turns.Role = ""
@@ -93,14 +105,27 @@ class Path:
         self.answered_at = ""
         """When the newest answer was stored."""
         self._received: dict[int, Received] = {}
+        self._turn_after: int | None = None
+        self._turn: list[Assistant] = []
+        """What an agent said in the newest turn, which its client has as one message."""
 
-    def shortened(self, to: int | None = None) -> dict[int, int]:
-        """Results of which a part is shown, and the characters of each; `to`: if the path went back to there."""
+    def shortened(self, to: int | None = None, *, without: Container[int] = ()) -> dict[int, int]:
+        """Results of which a part is shown, and the characters of each; `to`: if the path went back to there,
+        `without`: if these shortenings were undone.
+        """
         limits: dict[int, int] = {}
-        for entry in self._shortenings:
-            for target in entry.targets if to is None or entry.seq <= to else ():
+        for entry in self._in_effect(to):
+            for target in entry.targets if entry.seq not in without else ():
                 limits[target] = min(entry.limit, limits.get(target, entry.limit))
         return limits
+
+    def pruned(self, to: int | None = None) -> list[Shortened]:
+        """The shortenings that stand for results which a client sent pruned."""
+        return [entry for entry in self._in_effect(to) if entry.by_client]
+
+    def _in_effect(self, to: int | None) -> list[Shortened]:
+        at = self.last_seq if to is None else to
+        return [entry for entry in self._shortenings if entry.seq <= at < self.undone.get(entry.seq, at + 1)]
 
     def grow(self, entries: Iterable[Entry]) -> bool:
         """Adds what was appended. False: the path is of no use any more, and must be made from the log again."""
@@ -118,10 +143,11 @@ class Path:
     def _go_back(self, to: int) -> bool:
         """Only to an entry that the path knows: the end of a turn."""
         end = next((end for end in reversed(self.ends) if end.seq <= to), None)
-        if end is None or self._compacted_at > to or (end.kept < len(self.seqs) and self.seqs[end.kept] <= to):
+        if end is None or self._fixed_at > to or (end.kept < len(self.seqs) and self.seqs[end.kept] <= to):
             return False
         self._cut(end.kept)
         self._shortenings = [entry for entry in self._shortenings if entry.seq <= to]
+        self._turn_after, self._turn = None, []
         self.role, self.is_unsent = "", False
         return True
 
@@ -150,7 +176,9 @@ class Path:
             case Shortened() if not entry.plain:
                 self._shortenings.append(entry)
             case Compaction():
-                self._shortenings, self._compacted_at = [], entry.seq  # it ends earlier shortenings
+                self._shortenings, self._fixed_at = [], entry.seq  # it ends earlier shortenings
+            case Undo():
+                self._fixed_at = entry.seq
             case Failed():
                 self.is_unsent = entry.code in _UNSENT
             case _:
@@ -167,13 +195,36 @@ class Path:
             entry = User(seq=entry.seq, ts=entry.ts, sender=entry.sender, content=user_content(entry, self._received))
         if isinstance(entry, Assistant):
             self.answered_at = entry.ts
+        if self._is_of_turn(entry):
+            self._add_to_turn(entry)
+            return
         for part in parted(entry):
-            for atom in atoms.of(part):
-                self._remember(atom)
-                self.keys.append(atom.key)
-                self.atoms.append(atom)
-                self.seqs.append(entry.seq)
-                self.branches.append(self.branch)
+            self._add_atoms(part)
+
+    def _is_of_turn(self, entry: User | Assistant | ToolResult) -> bool:
+        if self._turn_after is None or entry.seq <= self._turn_after:
+            return False
+        if isinstance(entry, User):  # said by somebody else, after the turn or during it
+            self._turn_after, self._turn = None, []
+        return self._turn_after is not None
+
+    def _add_to_turn(self, entry: User | Assistant | ToolResult) -> None:
+        if not isinstance(entry, Assistant) or entry.stop == "error":
+            return
+        if self._turn:
+            before = len(self.keys) - len(atoms.of(answers.told_as_one(self._turn)))
+            for column in (self.keys, self.atoms, self.seqs, self.branches):
+                del column[before:]
+        self._turn.append(entry)
+        self._add_atoms(answers.told_as_one(self._turn))
+
+    def _add_atoms(self, body: Message) -> None:
+        for atom in atoms.of(body):
+            self._remember(atom)
+            self.keys.append(atom.key)
+            self.atoms.append(atom)
+            self.seqs.append(body.seq)
+            self.branches.append(self.branch)
 
     def _remember(self, atom: Atom) -> None:
         if atom.own is not None:
@@ -187,14 +238,18 @@ class Path:
         elif is_live and (asked := note_of(entry, REQUEST)):
             branch = asked.get("branch", 0)
             self.branch = entry.seq if branch == "new" else branch if isinstance(branch, int) else 0
-            self.call = AskedCall(entry.seq, str(asked.get("ask")), entry.ts, self.branch)
+            self._turn_after, self._turn = turn_after(asked, entry.seq), []
+            self.call = AskedCall(entry.seq, str(asked.get("ask")), entry.ts, self.branch, self._turn_after)
 
 
 def of_log(session_id: str, log: Transcript) -> Path:
     """The path of a whole log."""
     path = Path(session_id)
     live = live_path(marks_of(log), log[-1].seq) if log else []
-    undone = {entry.target for entry in log if isinstance(entry, Undo) and on_path(entry.seq, live)}
+    for entry in reversed(log):
+        if isinstance(entry, Undo) and on_path(entry.seq, live):
+            path.undone[entry.target] = entry.seq
     for entry in log:
-        path.add(entry, is_live=on_path(entry.seq, live) and entry.seq not in undone)
+        is_undone = isinstance(entry, Compaction) and entry.seq in path.undone
+        path.add(entry, is_live=on_path(entry.seq, live) and not is_undone)
     return path

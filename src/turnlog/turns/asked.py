@@ -71,8 +71,11 @@ def ask_of(asked: Asked, said: Said) -> str:
     return _digest([words, asked.system, list(asked.tools), asked.model, asked.parameters, asked.kind, asked.after])
 
 
-def notes(asked: Asked, decision: Decision, ask: str, heads: Collection[str]) -> list[Entry]:
-    """The call's own entry; before it the head, unless the log holds it already. No header is kept."""
+def notes(asked: Asked, decision: Decision, ask: str, heads: Collection[str], said: int) -> list[Entry]:
+    """The call's own entry; before it the head, unless the log holds it already. No header is kept.
+
+    `said`: the number of entries that the request appends after it.
+    """
     head = _digest([asked.system, list(asked.tools)])
     note: dict[str, Any] = {
         "turnlog": REQUEST,
@@ -84,6 +87,8 @@ def notes(asked: Asked, decision: Decision, ask: str, heads: Collection[str]) ->
         "parameters": asked.parameters,
         "ask": ask,
     }
+    if asked.kind == "agent":
+        note["said"] = said  # whatever follows is told to the client as one message
     if decision.branch:
         note["branch"] = "new" if decision.branch < 0 else decision.branch
     if head in heads:

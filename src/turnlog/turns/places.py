@@ -11,15 +11,17 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from itertools import takewhile
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import keys, matching, path as paths, principals
+from ..core.answers import told_as_one
 from ..core.atoms import Atom
-from ..core.carried import carried
-from ..core.entries import Assistant, Entry, Opened, Origin, Rewind, Shortened, Transcript, inherited
+from ..core.carried import carried, pruned
+from ..core.entries import Assistant, Entry, Opened, Origin, Rewind, Transcript, inherited
 from ..core.matching import Decision, PlacedSession
 from ..core.path import HEAD, REQUEST, Path, note_of
 from ..core.principals import Principal
@@ -268,14 +270,15 @@ class Places:
     async def _answer(self, session_id: str, turn: int) -> Assistant | None:
         """What was answered to this call."""
         later = await self._store.read(session_id, after=turn - 1)
-        if not later or note_of(later[0], REQUEST) is None:
+        note = note_of(later[0], REQUEST) if later else None
+        if note is None:
             return None
-        found: Assistant | None = None
-        for entry in later[1:]:
-            if note_of(entry, REQUEST) is not None:
-                break
-            found = entry if isinstance(entry, Assistant) and entry.model is not None else found
-        return found
+        of_call = takewhile(lambda entry: note_of(entry, REQUEST) is None, later[1:])
+        said = [entry for entry in of_call if isinstance(entry, Assistant) and entry.model is not None]
+        if (after := paths.turn_after(note, turn)) is not None:
+            said = [entry for entry in said if entry.seq > after and entry.stop != "error"]
+            return told_as_one(said) if said else None
+        return said[-1] if said else None
 
     async def _again(self, path: Path, turn: int) -> Entrance:
         row = await self._store.describe(path.session_id)
@@ -368,11 +371,12 @@ class Places:
             dropped = await self._sessions.read(row, after=decision.to) if keeps_marks else []
             live = live_path(row.marks, row.last_seq)
             bodies += carried((entry for entry in dropped if on_path(entry.seq, live)), decision.to)
-        bodies += [Shortened(targets=(seq,), limit=limit) for seq, limit in decision.shortened]
+        bodies += pruned(decision)
         heads: Collection[str] = [str(note["digest"]) for entry in past if (note := note_of(entry, HEAD))]
         if row is not None and decision.path is not None:
             heads = decision.path.heads
-        return [*bodies, *requests.notes(request.asked, decision, request.ask, heads), *request.said.rest(decision)]
+        rest = request.said.rest(decision)
+        return [*bodies, *requests.notes(request.asked, decision, request.ask, heads, len(rest)), *rest]
 
     def _begun(self, decision: Decision, journal: Journal, appended: Sequence[Entry], held: AsyncExitStack) -> Entrance:
         turn = _turn_in(appended)

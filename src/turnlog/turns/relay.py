@@ -18,8 +18,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import events, guard, overflow, prompt as prompts, turns
+from ..core.answers import told_as_one
 from ..core.content import salvaged
-from ..core.entries import Assistant, Compaction, Entry, Failed, text_of
+from ..core.entries import Assistant, Compaction, Entry, Failed
 from ..core.events import Done, Event, GuardStage, Snapshot, Stopped, Tell, TextDelta, ThinkingDelta
 from ..core.guard import Compact, Limits
 from ..core.history import History
@@ -266,7 +267,7 @@ class Relays:
         if told.error is not None:
             call.end(None, told.error)
         elif said:
-            call.end(_joined(said))
+            call.end(told_as_one(said))
         else:
             call.end(None, Busy("the turn was stopped", hint="Send the request again."))
 
@@ -391,17 +392,6 @@ def _failed(error: Exception) -> Failed:
 def _compaction(journal: Journal, after: int) -> CompactionNote | None:
     made = [entry for entry in journal.stored if isinstance(entry, Compaction) and entry.seq > after]
     return CompactionNote(made[-1].seq, made[-1].tokens_before, made[-1].tokens_after) if made else None
-
-
-def _joined(said: list[Assistant]) -> Assistant:
-    """The answer of a turn: what was said in it, with the usage of all its calls. The calls themselves ran here."""
-    texts = [{"type": "text", "text": text} for entry in said if (text := text_of(entry.content)).strip()]
-    usage: dict[str, int] = {}
-    for entry in said:
-        for name, number in (entry.usage or {}).items():
-            if isinstance(number, int):
-                usage[name] = usage.get(name, 0) + number
-    return replace(said[-1], content=texts, usage=usage or None, stop=said[-1].stop)
 
 
 def _error_of(event: events.ErrorEvent) -> Exception:

@@ -56,6 +56,6 @@ class Repeats:
             return False
         if call := self._calls.get((path.session_id, asked.turn)):
             return self._is_lost(call)
-        is_answered = path.role in ("assistant", "call")
+        is_answered = path.role == "assistant" or (path.role == "call" and asked.turn_after is None)
         age = self._clock() - milliseconds(path.answered_at if is_answered else asked.ts)
         return named and (is_answered or runs) and age <= REPEATS_S * 1000

@@ -240,6 +240,39 @@ def test_an_agents_turn_runs_the_servers_tools(relay):
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools")
 
 
+def text_in(answer, stream):
+    if not stream:
+        return answer.json()["choices"][0]["message"]["content"]
+    chunks = [data for _, data in frames(answer.text) if data != "[DONE]" and data["choices"]]
+    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_conversation_with_an_agent_goes_on_behind_its_whole_turn(relay, stream):
+    """The client has one message of a turn with calls, and sends only that."""
+    call = {"id": "t1", "name": "list_dir", "input": {}}
+    said = [{"role": "user", "content": f"What is there? {stream}"}]
+    relay.say(
+        Said(text="I will look.", calls=(call,)),
+        Said(text="And again.", calls=({**call, "id": "t2"},)),
+        Said(text="Nothing."),
+        Said(text="Still nothing.", calls=({**call, "id": "t3"},)),
+        Said(text="Really."),
+        Said(text="Bye."),
+    )
+    matches, sessions = [], set()
+    for question in ("Sure?", "Really?", ""):
+        answer = relay.chat(model="agent:main", messages=said, stream=stream)
+        matches.append(answer.headers["turnlog-match"])
+        sessions.add(answer.headers["turnlog-session"])
+        said += [{"role": "assistant", "content": text_in(answer, stream)}, {"role": "user", "content": question}]
+    assert matches == ["new", "continued", "continued"]
+    assert len(sessions) == 1
+    assert said[1]["content"] == "I will look.\n\nAnd again.\n\nNothing."
+    results = [message for message in relay.sent()["messages"] if message["role"] == "tool"]
+    assert len(results) == 3, "what the agent did stays in its prompt"
+
+
 def test_the_sdk_reads_our_refusals(relay):
     with pytest.raises(openai.AuthenticationError) as caught:
         relay.openai(token="tl_no_such").models.list()
