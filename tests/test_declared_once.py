@@ -16,7 +16,8 @@ from turnlog.core.rows import FOLD, Session, SessionRow, public_row
 from turnlog.stores import open_store, sql
 from turnlog.stores.postgres import row_functions
 from turnlog.stores.sqlite.connection import SqliteConnection
-from turnlog.texts import LANGUAGES, PAGE
+from turnlog.texts import LANGUAGES
+from turnlog.texts.page import PAGE
 
 from . import generated
 from .stores import postgres
