@@ -21,7 +21,8 @@ from turnlog.channels.gateway import Gateway
 from turnlog.channels.outbox import PENDING
 from turnlog.channels.platforms.webhook import keys_of, sign
 from turnlog.convlog import Filter, open_convlog
-from turnlog.core.entries import User, text_of, user_content
+from turnlog.core.entries import User, text_of
+from turnlog.core.user_content import user_content
 from turnlog.testing import FixedClock, ScriptedProvider, check_messages
 from turnlog.testing.platforms.telegram import TelegramPlatform
 from turnlog.testing.platforms.webhook import WebhookPlatform

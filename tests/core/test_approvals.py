@@ -6,18 +6,9 @@ from msgspec.structs import replace
 from turnlog.core import approvals, call_patterns, compaction
 from turnlog.core.admission import admit
 from turnlog.core.compaction import Keep
-from turnlog.core.entries import (
-    Approval,
-    ApprovalAnswer,
-    Assistant,
-    Failed,
-    Foreign,
-    Rewind,
-    ToolResult,
-    User,
-    inherited,
-)
+from turnlog.core.entries import Approval, ApprovalAnswer, Assistant, Failed, Foreign, Rewind, ToolResult, User
 from turnlog.core.events import of_answer, of_request
+from turnlog.core.forks import inherited
 from turnlog.core.session import ALLOWED_MAX, describe
 from turnlog.errors import Conflict, NotFound, UsageError
 from turnlog.testing import answered, opened, said

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from turnlog.core import content, history, keys, principals, query, rows, session
-from turnlog.core.entries import Foreign, Opened, Received, Selected, User, inherited, kind_of
+from turnlog.core.entries import Foreign, Opened, Received, Selected, User, kind_of
+from turnlog.core.forks import inherited
 from turnlog.errors import UsageError
 from turnlog.testing import answered, check_messages, opened, said
 

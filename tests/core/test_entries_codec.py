@@ -10,7 +10,7 @@ from msgspec.structs import replace
 import turnlog
 from turnlog.codecs import native
 from turnlog.codecs.native import Undecodable
-from turnlog.core import entries, events
+from turnlog.core import entries, events, tokens, user_content
 from turnlog.core.entries import (
     Assistant,
     Compaction,
@@ -433,9 +433,9 @@ def test_odd_content_of_a_nested_result_does_not_stop_anything(content):
 
 
 def test_texts_are_joined_by_a_blank_line_and_blocks_stay_blocks():
-    assert entries.join_content(["a", "", "b"]) == "a\n\nb"
-    assert entries.join_content([]) == ""
-    assert entries.join_content(["a", [{"type": "image"}], "b"]) == [text("a"), {"type": "image"}, text("b")]
+    assert user_content.join_content(["a", "", "b"]) == "a\n\nb"
+    assert user_content.join_content([]) == ""
+    assert user_content.join_content(["a", [{"type": "image"}], "b"]) == [text("a"), {"type": "image"}, text("b")]
 
 
 def test_the_calls_of_an_answer():
@@ -453,9 +453,9 @@ def test_cached_input_counts_once_and_what_is_not_a_number_does_not_count():
         "total_tokens": 99_999,
         "cache_creation": {"ephemeral_5m_input_tokens": 1_000},
     }
-    assert entries.context_tokens(usage) == 11_110
-    assert entries.context_tokens({"input_tokens": None, "output_tokens": "9"}) == 0
-    assert entries.context_tokens({}) == entries.context_tokens(None) == 0
+    assert tokens.context_tokens(usage) == 11_110
+    assert tokens.context_tokens({"input_tokens": None, "output_tokens": "9"}) == 0
+    assert tokens.context_tokens({}) == tokens.context_tokens(None) == 0
 
 
 def test_events_have_the_names_and_fields_of_the_stream():
@@ -502,7 +502,7 @@ def test_the_words_of_an_entry():
 
 def test_a_user_entry_leaves_its_words_to_what_was_received():
     received = {2: Received(content="a"), 3: Received(content=[text("b")]), 4: Received(content="c")}
-    assert entries.user_content(User(from_=(2, 4)), received) == "a\n\nc"
-    assert entries.user_content(User(from_=(2, 3)), received) == [text("a"), text("b")]
-    assert entries.user_content(User(from_=(2, 9)), received) == "a"
-    assert entries.user_content(User(content="own", from_=(2,)), received) == "own"
+    assert user_content.user_content(User(from_=(2, 4)), received) == "a\n\nc"
+    assert user_content.user_content(User(from_=(2, 3)), received) == [text("a"), text("b")]
+    assert user_content.user_content(User(from_=(2, 9)), received) == "a"
+    assert user_content.user_content(User(content="own", from_=(2,)), received) == "own"

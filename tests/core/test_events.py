@@ -5,8 +5,9 @@ from typing import get_args
 import pytest
 
 from turnlog.core import events
-from turnlog.core.entries import Assistant, Received, ToolResult, User, with_words
+from turnlog.core.entries import Assistant, Received, ToolResult, User
 from turnlog.core.events import Done, Snapshot, TextDelta
+from turnlog.core.user_content import with_words
 from turnlog.errors import (
     Busy,
     Conflict,

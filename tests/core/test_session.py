@@ -28,8 +28,8 @@ from turnlog.core.entries import (
     Undo,
     Unpin,
     User,
-    inherited,
 )
+from turnlog.core.forks import inherited
 from turnlog.core.marks import LOOKED_BACK, MARKS_KEPT
 from turnlog.core.session import FOLD, Mark, Session, cut_title, describe, live_path, on_path
 from turnlog.errors import Conflict, NotFound, UsageError

@@ -11,7 +11,7 @@ from turnlog import Query, open_store
 from turnlog.codecs.lines import timestamp
 from turnlog.core import compaction, history, tokens
 from turnlog.core.compaction import Keep
-from turnlog.settings import PRESETS
+from turnlog.settings.presets import PRESETS
 from turnlog.testing import FixedClock, answered, check_messages, entry, opened, raises, said
 
 HERE = Path(__file__).parents[1] / "transcripts"

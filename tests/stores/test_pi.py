@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from tests.core.simulation import KEEPS, Simulation
 from turnlog import Query, Sessions, open_store
 from turnlog.core import history
-from turnlog.core.entries import Assistant, ToolResult, Undo, User, text_of, tool_uses, user_content
+from turnlog.core.entries import Assistant, ToolResult, Undo, User, text_of, tool_uses
+from turnlog.core.user_content import user_content
 from turnlog.testing import check_messages, entry, opened, said
 
 FIXTURES = Path(__file__).parents[1] / "transcripts" / "pi"

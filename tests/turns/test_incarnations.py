@@ -11,8 +11,8 @@ import pytest
 
 import turnlog
 from turnlog import NotFound
-from turnlog.core.entries import with_words
 from turnlog.core.events import Done, ErrorEvent, Stopped
+from turnlog.core.user_content import with_words
 from turnlog.testing import FixedClock, said
 from turnlog.turns import stopping
 

@@ -9,7 +9,7 @@ from turnlog import Busy, UsageError
 from turnlog.core.entries import Assistant, Failed, Received, ToolResult, User, text_of
 from turnlog.core.events import TERMINAL, Done, ErrorEvent, Queued, Stopped, TextDelta, ToolDone
 from turnlog.errors import StoreUnavailable
-from turnlog.settings import PRESETS
+from turnlog.settings.presets import PRESETS
 from turnlog.testing import ScriptedProvider, check_messages, entry
 from turnlog.turns.stream import TurnStream
 

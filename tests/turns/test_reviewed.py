@@ -16,7 +16,7 @@ from turnlog.core.entries import Assistant, Failed, ToolResult, User, text_of
 from turnlog.core.events import CompactionEnd, Done, ErrorEvent, Snapshot, Stopped
 from turnlog.core.keys import SessionById
 from turnlog.sessions.expiry import expire
-from turnlog.settings import PRESETS
+from turnlog.settings.presets import PRESETS
 from turnlog.testing import FixedClock, ScriptedProvider, said
 from turnlog.turns.stream import replay
 

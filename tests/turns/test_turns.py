@@ -20,7 +20,7 @@ from turnlog.core.events import (
 )
 from turnlog.core.history import as_text
 from turnlog.providers import Delta
-from turnlog.settings import PRESETS
+from turnlog.settings.presets import PRESETS
 from turnlog.testing import ScriptedProvider, check_messages
 
 from .talk import KEY, ask, kinds, log, opened, run, say, shown, words

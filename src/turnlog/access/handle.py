@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from ..core.approvals import ApprovalRecord
 from ..core.compaction import Coverage
-from ..core.entries import MESSAGES, ApprovalAnswer, Assistant, Content, Entry, Message, with_words
+from ..core.entries import MESSAGES, ApprovalAnswer, Assistant, Content, Entry, Message
 from ..core.events import Event
 from ..core.history import History
 from ..core.keys import SessionById
 from ..core.prompt import Prompt
 from ..core.query import Hit, Query
 from ..core.session import Session, StatusValue, live_path, marks_of, on_path
+from ..core.user_content import with_words
 from ..errors import UsageError
 from ..interchange.exporting import ExportFormat, ExportShape, export
 from ..sessions import EDIT_WAIT_S, Sessions

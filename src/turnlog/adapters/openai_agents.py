@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
-from ..core.entries import Compaction, Entry, Rewind, with_words
+from ..core.entries import Compaction, Entry, Rewind
 from ..core.history import survey
 from ..core.session import Session, live_path, marks_of, on_path
+from ..core.user_content import with_words
 from ..errors import Conflict, NotFound, ProviderError
 from ..library import Turnlog
 from ..turns.own_call import Summarise

@@ -10,11 +10,12 @@ from contextlib import aclosing, suppress
 from msgspec.structs import replace
 
 from ..core import keys
-from ..core.entries import NEEDS_LEASE, Compaction, Entry, Pin, Rewind, User, with_words
+from ..core.entries import NEEDS_LEASE, Compaction, Entry, Pin, Rewind, User
 from ..core.facts import ExpectedFact
 from ..core.keys import SessionKey
 from ..core.query import Query
 from ..core.session import Session, active, live_path, marks_of, on_path
+from ..core.user_content import with_words
 from ..errors import NotFound, UsageError
 from ..library import Turnlog
 from ..sessions import selection

@@ -10,8 +10,9 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from ..core.entries import Assistant, Block, Entry, Opened, Received, ToolResult, User, user_content
+from ..core.entries import Assistant, Block, Entry, Opened, Received, ToolResult, User
 from ..core.keys import format as format_key, parse as parse_key
+from ..core.user_content import user_content
 from ..errors import UsageError
 from . import lines
 from .lines import OURS, Raw, Reading, content_of

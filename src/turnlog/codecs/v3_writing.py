@@ -7,19 +7,9 @@ which those programs ignore. So nothing is lost, whatever an entry holds.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.entries import (
-    Assistant,
-    Compaction,
-    Entry,
-    Opened,
-    Received,
-    Rewind,
-    Title,
-    ToolResult,
-    User,
-    user_content,
-)
+from ..core.entries import Assistant, Compaction, Entry, Opened, Received, Rewind, Title, ToolResult, User
 from ..core.keys import decode_part
+from ..core.user_content import user_content
 from .lines import OURS, Raw, Reading, framed, meaning_of, raw_at, received, timestamp, unix_ms, unsaid
 from .v3 import REFERENCE_LISTS, REFERENCES, id_of, understand
 from .v3_messages import write_message

@@ -7,11 +7,10 @@ The traits of a type are class variables of `Stored`. Admission, the fold of the
 traits and list no types of their own, so a new type is complete with its class and its place in `Entry`.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
-from msgspec import Struct, field, to_builtins
-from msgspec.structs import replace
+from msgspec import Struct, field
 
 from .arguments import Named, Typed
 
@@ -386,101 +385,3 @@ def tool_uses(entry: Assistant) -> list[Block]:
     if isinstance(entry.content, str):
         return []
     return [block for block in entry.content if block.get("type") == "tool_use"]
-
-
-def has_results(entry: User) -> bool:
-    return isinstance(entry.content, list) and any(block.get("type") == "tool_result" for block in entry.content)
-
-
-def parted(entry: Message) -> list[Message]:
-    """Splits a user message in which another program wrote several results as blocks: each result, then the rest."""
-    if not isinstance(entry, User) or not isinstance(entry.content, list) or not has_results(entry):
-        return [entry]
-    results: list[Message] = []
-    rest: list[Block] = []
-    for block in entry.content:
-        call_id = block.get("tool_use_id")
-        if block.get("type") != "tool_result" or not isinstance(call_id, str):
-            rest.append(block)
-            continue
-        content: Any = block.get("content")
-        results.append(
-            ToolResult(
-                seq=entry.seq,
-                ts=entry.ts,
-                tool_use_id=call_id,
-                content=cast("Content", content) if _is_content(content) else "",
-                is_error=block.get("is_error") is True,
-            )
-        )
-    return [*results, replace(entry, content=rest)] if rest else results
-
-
-def _is_content(value: Any) -> bool:
-    return isinstance(value, str) or (
-        isinstance(value, list) and all(isinstance(block, dict) for block in cast("list[Any]", value))
-    )
-
-
-def user_content(entry: User, received: Mapping[int, Received]) -> Content:
-    """The content of a user entry, which may be in the `received` entries that it was made from."""
-    if entry.content is not None:
-        return entry.content
-    parts = [received[seq].content for seq in entry.from_ if seq in received]
-    return join_content(parts)
-
-
-def with_words(entries: Transcript) -> list[Entry]:
-    """The same entries, but each user entry holds its content itself, if its `received` entries are among them."""
-    received = {entry.seq: entry for entry in entries if isinstance(entry, Received)}
-    return [replace(e, content=user_content(e, received)) if isinstance(e, User) else e for e in entries]
-
-
-def inherited(past: Transcript) -> list[Entry]:
-    """The entries that a fork takes over, without the session entry. Entries that concerned only the source become
-    inert, but keep their place, so that seqs still match.
-
-    A message that waits in the source is not taken over; if a turn has taken it, the fork has its content in that turn.
-    """
-    taken = {seq for entry in past if isinstance(entry, User) for seq in entry.from_}
-    return [_inert(entry) if _is_the_sources(entry, taken) else entry for entry in past[1:]]
-
-
-def _is_the_sources(entry: Entry, taken: Container[int]) -> bool:
-    return not entry.inherited or (isinstance(entry, Received) and entry.seq not in taken)
-
-
-def _inert(entry: Entry) -> Entry:
-    return Foreign(ts=entry.ts, raw=to_builtins(entry))
-
-
-def join_content(parts: Iterable[Content]) -> Content:
-    """Joins texts by a blank line; if one part has blocks, all parts become blocks."""
-    kept = list(parts)
-    texts = [part for part in kept if isinstance(part, str)]
-    if len(texts) == len(kept):
-        return "\n\n".join(text for text in texts if text)
-    blocks: list[Block] = []
-    for part in kept:
-        if isinstance(part, str):
-            blocks.append({"type": "text", "text": part})
-        else:
-            blocks.extend(part)
-    return blocks
-
-
-def context_tokens(usage: Mapping[str, Any] | None) -> int:
-    """The tokens of prompt and answer that the provider reported, cached input counted once; 0 if it reported none."""
-    if not usage:
-        return 0
-    taken = 0
-    for name in _TAKEN:
-        count = usage.get(name)
-        if isinstance(count, int):
-            taken += count
-    given = usage.get("output_tokens")
-    # Some servers report only output tokens: that says nothing about the prompt's size.
-    return taken + given if taken and isinstance(given, int) else taken
-
-
-_TAKEN = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")

@@ -34,10 +34,6 @@ from .entries import (
     Undo,
     User,
     clean,
-    has_results,
-    join_content,
-    parted,
-    user_content,
 )
 from .message_writer import (
     CONTINUES as CONTINUES,
@@ -50,6 +46,7 @@ from .message_writer import (
 from .pairing import Pairing, pair
 from .plain import as_text as as_text, fence as fence, shorten as shorten
 from .session import live_path, marks_of, on_path, pinned
+from .user_content import has_results, join_content, parted, user_content
 
 Inject: TypeAlias = Literal["system", "assistant", "pair", "user"]
 INJECTS: tuple[str, ...] = get_args(Inject)

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from . import compaction, history, tokens
 from .compaction import Keep, Trigger
-from .entries import Assistant, Compaction, Entry, Message, Shortened, Transcript, Undo, context_tokens
+from .entries import Assistant, Compaction, Entry, Message, Shortened, Transcript, Undo
 from .history import History, View
+from .tokens import context_tokens
 
 RESULT_SHARE = 0.3
 RESULT_MAX_CHARS = 50_000

@@ -26,10 +26,9 @@ from .entries import (
     Transcript,
     Undo,
     User,
-    parted,
-    user_content,
 )
 from .marks import live_path, marks_of, on_path
+from .user_content import parted, user_content
 
 REQUEST = "request"
 """The `foreign` entry of one call for a client: who asked, with which head and parameters."""

@@ -34,10 +34,7 @@ from .entries import (
     ToolResult,
     Undo,
     User,
-    context_tokens,
-    has_results,
     text_of,
-    tool_uses,
 )
 from .marks import (
     Interval as Interval,
@@ -61,6 +58,8 @@ from .rows import (
     milliseconds as milliseconds,
 )
 from .turns import Role, after, begins
+from .user_content import has_results
+from .weights import ANSWERS, added_tokens, role_after, step_of, tokens_after
 
 ALLOWED_MAX = 100
 """Patterns that a session remembers; then the oldest is forgotten, and its calls wait again."""
@@ -98,7 +97,7 @@ def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
         if entry.after is not None:
             return None
         if isinstance(entry, Assistant):
-            size = _tokens_after(size, entry)
+            size = tokens_after(size, entry)
             role = after(role, entry)
         elif isinstance(entry, User) and not entry.from_ and not has_results(entry):
             size += tokens.quick(text_of(entry.content))
@@ -146,26 +145,6 @@ def needed(row: Session | None, bodies: Sequence[Entry]) -> list[Interval] | Non
 
 
 _RESHAPING = SHAPING | {Erasure}
-_ROLES: tuple[Role, ...] = ("", "user", "call", "tool", "assistant", "failed")
-_RESULT = ToolResult(tool_use_id="", content="")
-_ANSWERS = len(_ROLES)
-"""The step of a result: it counts only if a result is expected, so it depends on the role before."""
-
-
-def _step_of(entry: Entry) -> int:
-    """The effect of an entry on the role, as a number: there may be millions of them."""
-    if not isinstance(entry, (*MESSAGES, Failed)):
-        return 0
-    first, second = after("", entry), after("call", entry)
-    if first == second:
-        return _ROLES.index(first)
-    return _ANSWERS if second == "tool" else 0
-
-
-def _role_after(role: Role, step: int) -> Role:
-    if step == _ANSWERS:
-        return after(role, _RESULT)
-    return _ROLES[step] or role
 
 
 class _Fold:
@@ -209,7 +188,7 @@ class _Fold:
 
     def weigh(self, entry: Entry) -> None:
         """Remembers what a later rewind needs to know of this entry."""
-        if weight := _added(entry) * 8 + _step_of(entry):
+        if weight := added_tokens(entry) * 8 + step_of(entry):
             self.weights[entry.seq] = weight
 
     def _deselects(self, entry: Entry) -> bool:
@@ -253,13 +232,13 @@ class _Fold:
         for first, last in reversed([*route.entering, *route.before]):
             for seq in range(first, last + 1):
                 step = self.weights.get(seq, 0) & 7
-                before: Role = "call" if step == _ANSWERS and not role and not route.from_start else role
-                role = _role_after(before, step)
+                before: Role = "call" if step == ANSWERS and not role and not route.from_start else role
+                role = role_after(before, step)
         return role
 
     def _add_message(self, entry: User | Assistant | ToolResult) -> None:
         self.first_message = self.first_message or entry.seq
-        self.tokens = _tokens_after(self.tokens, entry)
+        self.tokens = tokens_after(self.tokens, entry)
         begun = begins(self.role, entry)
         self.turns += begun
         self.role = after(self.role, entry)
@@ -300,7 +279,7 @@ class _Fold:
             case Received():
                 # Its text counts here, and not again in the user entry that is made from it.
                 self.received = (*self.received, entry.seq)
-                self.tokens = _tokens_after(self.tokens, entry)
+                self.tokens = tokens_after(self.tokens, entry)
                 if not self.title_by and not entry.erased:
                     self._title_from(entry.content)
             case Failed():
@@ -386,21 +365,6 @@ class _Fold:
             dead_to=shape.dead_to,
             pruned_compactions=shape.pruned_compactions,
         )
-
-
-def _added(entry: Entry) -> int:
-    """An estimate of the tokens that an entry adds."""
-    if isinstance(entry, Assistant):
-        return tokens.quick(text_of(entry.content)) + 20 * len(tool_uses(entry))
-    if (isinstance(entry, User) and entry.from_) or (isinstance(entry, Received) and entry.mode == heard.HEARD):
-        return 0  # counted when they were received, or when they join a turn
-    return tokens.quick(text_of(entry.content)) if isinstance(entry, User | ToolResult | Received) else 0
-
-
-def _tokens_after(size: int, entry: User | Assistant | ToolResult | Received) -> int:
-    """The reported usage, if there is one; otherwise the old size plus a quick estimate."""
-    reported = context_tokens(entry.usage) if isinstance(entry, Assistant) else 0
-    return reported or size + _added(entry)
 
 
 def _first_row(opened: Opened | None) -> Session:

@@ -192,6 +192,14 @@ def input_tokens(usage: Mapping[str, Any] | None) -> int:
     return sum(count for name in _INPUT if isinstance(count := figures.get(name), int))
 
 
+def context_tokens(usage: Mapping[str, Any] | None) -> int:
+    """The tokens of prompt and answer that the provider reported, cached input counted once; 0 if it reported none."""
+    taken = input_tokens(usage)
+    given = (usage or {}).get("output_tokens")
+    # Some servers report only output tokens: that says nothing about the prompt's size.
+    return taken + given if taken and isinstance(given, int) else taken
+
+
 _INPUT: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 

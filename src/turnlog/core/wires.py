@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import pictures
+from . import pictures, server_calls
 from .entries import Block, clean
 from .history import CONTINUES, EMPTY, NO_OUTPUT, ApiMessage, as_text
 from .prompt import Prompt
@@ -148,12 +148,14 @@ class _Adapter:
         content: Any = message["content"]
         given = cast("list[Block]", [{"type": "text", "text": content}] if isinstance(content, str) else content)
         role = str(message["role"])
-        paired = _server_calls(given) if role == "assistant" and self._rules.own_blocks else frozenset[int]()
+        paired = (
+            server_calls.complete_calls(given) if role == "assistant" and self._rules.own_blocks else frozenset[int]()
+        )
         blocks: list[Block] = []
         ends: list[int] = []
         for block in given:
             blocks.extend(
-                [{name: block[name] for name in _SERVER_FIELDS if name in block}]
+                [{name: block[name] for name in server_calls.FIELDS if name in block}]
                 if id(block) in paired
                 else self._shown(role, block)
             )
@@ -293,9 +295,6 @@ class _Adapter:
 
 _THINKING = ("thinking", "redacted_thinking")
 _SIGNATURE = re.compile(r"[A-Za-z0-9+/=_-]+")
-_SERVER_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
-_SERVER_TOOLS = ("web_search", "web_fetch", "code_execution", "bash_code_execution", "text_editor_code_execution")
-"""A result has the type of its tool and this ending: `_tool_result`."""
 _CITATIONS = tuple(
     f"{what}_location" for what in ("char", "page", "content_block", "web_search_result", "search_result")
 )
@@ -330,34 +329,6 @@ def _document_note(block: Block) -> str:
             title = block.get("title")
             name = title if isinstance(title, str) and title.strip() else "untitled"
             return clean(f"[document: {name}; it cannot be shown here]")
-
-
-def _server_calls(blocks: Sequence[Block]) -> frozenset[int]:
-    """The complete calls of tools that the API runs itself, and their results, by object identity."""
-    made = [block for block in blocks if block.get("type") == "server_tool_use"]
-    came = [block for block in blocks if str(block.get("type")).endswith("_tool_result")]
-    kept: list[Block] = []
-    for call in made:
-        results = [block for block in came if block.get("tool_use_id") == call.get("id")]
-        alike = [block for block in made if block.get("id") == call.get("id")]
-        if len(alike) == len(results) == 1 and _is_server_call(call, results[0]):
-            kept += [call, results[0]]
-    return frozenset(map(id, kept))
-
-
-def _is_server_call(call: Block, result: Block) -> bool:
-    call_id, name = call.get("id"), call.get("name")
-    return (
-        isinstance(call_id, str)
-        and _SERVER_ID.fullmatch(call_id) is not None
-        and name in _SERVER_TOOLS
-        and result.get("type") == f"{name}_tool_result"
-        and isinstance(call.get("input"), dict)
-        and isinstance(result.get("content"), list | dict)
-    )
-
-
-_SERVER_FIELDS = ("type", "id", "name", "input", "tool_use_id", "content")
 
 
 def _is_cited(messages: Sequence[ApiMessage]) -> bool:

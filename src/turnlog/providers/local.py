@@ -22,11 +22,12 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core.entries import Assistant, Block, clean, context_tokens
+from ..core.entries import Assistant, Block, clean
 from ..core.history import ApiMessage, as_text
 from ..core.overflow import classify
 from ..core.parameters import JSON_OBJECT
 from ..core.prompt import Prompt
+from ..core.tokens import context_tokens
 from ..errors import MissingExtra, ProviderRefused, TurnlogError, UsageError
 from . import Delta
 from .chat_messages import messages_of, tools_of

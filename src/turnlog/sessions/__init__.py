@@ -41,15 +41,15 @@ from ..core.entries import (
     Undo,
     Unpin,
     User,
-    inherited,
-    with_words,
 )
 from ..core.fidelity import Fidelity
+from ..core.forks import inherited
 from ..core.history import History
 from ..core.keys import SessionKey
 from ..core.principals import OWNER, Principal
 from ..core.query import PAGE_MAX, Hit, Page, Query
 from ..core.session import Session, StatusValue, active, check_entry, cut_title
+from ..core.user_content import with_words
 from ..errors import Ambiguous, Corrupt, Denied, NotFound, UsageError
 from ..stores import Clock, Lease, Store
 from ..stores.stamping import now_ms, unreadable

@@ -20,6 +20,15 @@ def claim(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run
 
 
+GIVES_UP_S = 60
+"""A test fails if the expected event has not happened by then, even on a slow machine."""
+
+
+async def enter(manager: AbstractAsyncContextManager[Any]) -> None:
+    async with manager:
+        pass
+
+
 class Contract:
     """`durable = False` if nothing survives a close."""
 

@@ -3,30 +3,23 @@ bug in one.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, cast
 
-from msgspec.structs import replace
-
 from ..core import history
 from ..core.entries import Assistant, Status, Title, ToolResult, User
-from ..core.query import Query
-from ..core.session import describe
-from ..errors import Busy, Conflict, NotFound, UsageError
+from ..errors import Conflict, NotFound, UsageError
 from ..stores import Store
-from . import FixedClock, answered, check_messages, entry, opened, raises, said
-from .base import claim
+from . import check_messages, entry, opened, raises, said
+from .base import GIVES_UP_S, claim
+from .store_deleting import DeletingContract
 from .store_erasing import ErasingContract
 from .store_facts import FactsContract
 from .store_finding import FindingContract
-
-GIVES_UP_S = 60
-"""A test fails if the expected event has not happened by then, even on a slow machine."""
+from .store_racing import RacingContract
 
 
-class StoreContract(FindingContract, FactsContract, ErasingContract):
+class StoreContract(RacingContract, DeletingContract, FindingContract, FactsContract, ErasingContract):
     """Subclass it and implement `open`; set `durable = False` if nothing survives a close."""
 
     @claim
@@ -130,27 +123,6 @@ class StoreContract(FindingContract, FactsContract, ErasingContract):
             assert len(await store.read("s1")) == 2
 
     @claim
-    async def test_only_one_has_the_lease_and_the_next_waits(self, place: Path) -> None:
-        async with self.open(place) as store:
-            order: list[str] = []
-
-            async def turn(name: str) -> None:
-                async with store.lease("s1") as lease:
-                    order.append(f"{name} in")
-                    await asyncio.sleep(0.02)
-                    order.append(f"{name} out")
-                    assert lease.live
-
-            await asyncio.gather(*(turn(name) for name in "abc"))
-            assert [step.split()[1] for step in order] == ["in", "out"] * 3
-            async with store.lease("s1") as first:
-                await raises(Busy, _enter(store.lease("s1", wait_s=0.05)))
-                async with store.lease("s2"):
-                    pass
-            async with store.lease("s1", wait_s=GIVES_UP_S) as second:
-                assert second.epoch > first.epoch
-
-    @claim
     async def test_read_takes_ranges_and_pages_both_ways(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
@@ -252,88 +224,6 @@ class StoreContract(FindingContract, FactsContract, ErasingContract):
             assert (await store.describe("s1")).boundary == 1
 
     @claim
-    async def test_delete_removes_the_session_and_a_late_writer_cannot_revive_it(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
-            async with store.lease("s1") as lease:
-                await store.append("s1", [said("hi")], lease=lease)
-                await store.delete("s1")
-                await raises(NotFound, store.append("s1", [answered("late")], lease=lease))
-            await raises(NotFound, store.read("s1"))
-            assert (await store.find(Query())).total == 0
-            await store.append("s1", [opened("s1")])
-            assert len(await store.read("s1")) == 1
-
-    @claim
-    async def test_who_held_a_deleted_session_reaches_nothing_of_the_next_one_of_its_id(self, place: Path) -> None:
-        async with self.open(place, clock=FixedClock()) as store:
-            await store.append("s1", [opened("s1")])
-            held = (await store.describe("s1")).incarnation
-            async with store.lease("s1") as lease:
-                await store.append("s1", [said("hi")], lease=lease, incarnation=held)
-                assert len(await store.read("s1", incarnation=held)) == 2
-                await store.delete("s1", incarnation=held)
-                await raises(NotFound, store.append("s1", [answered("late")], lease=lease, incarnation=held))
-                await store.append("s1", [opened("s1"), said("somebody else's")], lease=lease)
-                before = await store.read("s1")
-                await raises(NotFound, store.append("s1", [answered("late")], lease=lease, incarnation=held))
-                await raises(NotFound, store.append("s1", [answered("late")], expect=2, lease=lease, incarnation=held))
-            await raises(NotFound, store.append("s1", [entry(type="received", content="x")], incarnation=held))
-            await raises(NotFound, store.read("s1", incarnation=held))
-            await raises(NotFound, store.read("s1", after=1, limit=1, incarnation=held))
-            await raises(NotFound, store.describe("s1", incarnation=held))
-            await raises(NotFound, store.delete("s1", incarnation=held))
-            assert [e async for e in store.watch("s1", after=0, incarnation=held)] == []
-            assert await store.read("s1") == before
-            now = (await store.describe("s1")).incarnation
-            assert now != held
-            assert (await store.append("s1", [entry(type="title", title="x")], incarnation=now))[0].seq == 3
-
-    @claim
-    async def test_two_openings_agree_on_which_session_is_meant(self, place: Path) -> None:
-        if not self.durable:
-            return
-        clock = FixedClock()
-        async with self.open(place, clock=clock) as one, self.open(place, clock=clock) as two:
-            await one.append("s1", [opened("s1")])
-            async with one.lease("s1") as lease:
-                await one.append("s1", [said("hi")], lease=lease)
-                held = (await one.describe("s1")).incarnation
-                assert (await two.describe("s1", incarnation=held)).last_seq == 2
-                await two.delete("s1")
-                await two.append("s1", [opened("s1"), entry(type="title", title="new")])
-                await raises(NotFound, one.append("s1", [answered("late")], lease=lease, incarnation=held))
-            await raises(NotFound, one.read("s1", incarnation=held))
-            assert [getattr(e, "title", "") for e in await one.read("s1")] == ["", "new"]
-            made = await two.describe("s1")
-            assert await one.describe("s1", incarnation=made.incarnation) == made
-        async with self.open(place, clock=clock) as again:
-            assert await again.describe("s1") == made
-            assert (await again.find(Query())).items == [made]
-            await again.reindex()
-            assert await again.describe("s1") == made
-
-    @claim
-    async def test_a_copy_is_an_incarnation_of_its_own(self, place: Path) -> None:
-        async with self.open(place) as store:
-            [first] = await store.append("s1", [opened("s1")])
-            held = (await store.describe("s1")).incarnation
-            await store.delete("s1")
-            await store.append("s1", [replace(first, seq=0)])
-            assert (await store.describe("s1")).incarnation != held
-
-    @claim
-    async def test_watching_ends_with_the_session_also_if_its_id_is_given_away_at_once(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
-            watching = store.watch("s1", after=0)
-            assert (await anext(watching)).seq == 1
-            await store.delete("s1")
-            await store.append("s1", [opened("s1"), entry(type="title", title="somebody else's")])
-            async with asyncio.timeout(GIVES_UP_S):
-                assert [item async for item in watching] == []
-
-    @claim
     async def test_watch_gives_what_is_there_and_what_comes_and_ends_with_the_session(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
@@ -354,87 +244,6 @@ class StoreContract(FindingContract, FactsContract, ErasingContract):
             assert seen == list(range(1, 8))
 
     @claim
-    async def test_two_openings_of_one_place_see_each_other(self, place: Path) -> None:
-        if not self.durable:
-            return
-        async with self.open(place) as one, self.open(place) as two:
-            await one.append("s1", [opened("s1")])
-            await self.talk(two, "s1", 2)
-            await self.talk(one, "s1", 2, start=3)
-            assert [e.seq for e in await two.read("s1")] == list(range(1, 10))
-            assert (await two.find(Query())).items == (await one.find(Query())).items
-            assert (await two.describe("s1")).message_count == 8
-            seen = [item.seq async for item in _first(two.watch("s1", after=7), 2)]
-            assert seen == [8, 9]
-            async with one.lease("s1"):
-                busy = await raises(Busy, _enter(two.lease("s1", wait_s=0.05)))
-                assert busy.holder
-            await one.delete("s1")
-            await raises(NotFound, two.append("s1", [entry(type="title", title="x")]))
-            assert (await two.find(Query())).total == 0
-            assert await one.ledger.put_if_absent("space", "k", 1) is None
-            assert await two.ledger.put_if_absent("space", "k", 2) == 1
-
-    @claim
-    async def test_racing_appends_give_each_its_own_seq(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
-            titles = [store.append("s1", [entry(type="title", title=f"t{n}")]) for n in range(50)]
-            got = await asyncio.gather(*titles)
-            assert sorted(e[0].seq for e in got) == list(range(2, 52))
-            assert [e.seq for e in await store.read("s1")] == list(range(1, 52))
-
-    @claim
-    async def test_readers_during_appends_see_whole_appends_and_disturb_nothing(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
-            async with store.lease("s1") as lease:
-                await store.append("s1", [said("x" * 400_000)], lease=lease)
-            writing = True
-
-            async def look() -> None:
-                while writing:
-                    row = await store.describe("s1")
-                    entries = await store.read("s1")
-                    assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
-                    assert len(entries) >= row.last_seq
-                    assert len(entries) % 3 == 2, "half an append was seen"
-                    await store.find(Query())
-                    await asyncio.sleep(0)
-
-            async def give_up() -> None:
-                while writing:
-                    task = asyncio.create_task(store.read("s1"))
-                    await asyncio.sleep(0.001)
-                    task.cancel()
-                    await asyncio.gather(task, return_exceptions=True)
-
-            readers = [asyncio.create_task(look()) for _ in range(3)] + [asyncio.create_task(give_up())]
-            for n in range(20):
-                await store.append("s1", [entry(type="title", title=f"{n}-{m}") for m in range(3)])
-            writing = False
-            await asyncio.gather(*readers)
-            entries = await store.read("s1")
-            assert len(entries) == 62
-            assert await store.describe("s1") == describe(None, entries)
-
-    @claim
-    async def test_a_cancelled_append_is_there_or_not_but_never_half(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
-            for n in range(20):
-                task = asyncio.create_task(
-                    store.append("s1", [entry(type="title", title=f"{n}-{m}") for m in range(3)])
-                )
-                await asyncio.sleep(0)
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-            await store.append("s1", [entry(type="title", title="end")])
-            entries = await store.read("s1")
-            assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
-            assert (len(entries) - 2) % 3 == 0
-
-    @claim
     async def test_what_is_read_builds_a_valid_prompt(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("s1", [opened("s1")])
@@ -445,19 +254,6 @@ class StoreContract(FindingContract, FactsContract, ErasingContract):
             check_messages(history.build(await store.read("s1")).messages)
 
 
-async def _enter(manager: AbstractAsyncContextManager[Any]) -> None:
-    async with manager:
-        pass
-
-
 async def _enter_lazily(store: Store, session_id: str) -> None:
     async with store.lease(session_id):
         pass
-
-
-async def _first(items: AsyncIterator[Any], count: int) -> AsyncIterator[Any]:
-    async for item in items:
-        yield item
-        count -= 1
-        if not count:
-            break

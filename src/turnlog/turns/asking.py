@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from ..core import approvals, call_patterns
 from ..core.approvals import WaitingCall
-from ..core.entries import Approval, Block, Entry, ToolResult, join_content
+from ..core.entries import Approval, Block, Entry, ToolResult
 from ..core.session import Session
+from ..core.user_content import join_content
 from ..tools import Context
 from ..tools.approval import RUN, Judgement
 from .agent import Agent

@@ -26,8 +26,8 @@ from ..core.entries import (
     Undo,
     User,
     text_of,
-    user_content,
 )
+from ..core.user_content import user_content
 from ..sessions import Loaded
 from ..stores import Lease, Store, facts
 from .deliveries import DELIVERED_TTL_S

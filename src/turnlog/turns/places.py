@@ -21,7 +21,8 @@ from ..core import keys, matching, path as paths, principals
 from ..core.answers import told_as_one
 from ..core.atoms import Atom
 from ..core.carried import carried, pruned
-from ..core.entries import Assistant, Entry, Opened, Origin, Rewind, Transcript, inherited
+from ..core.entries import Assistant, Entry, Opened, Origin, Rewind, Transcript
+from ..core.forks import inherited
 from ..core.matching import Decision, PlacedSession
 from ..core.path import HEAD, REQUEST, Path, note_of
 from ..core.principals import Principal

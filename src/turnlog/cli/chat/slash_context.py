@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 from ...core import context as contexts, prices, turns
 from ...core.context import Split
-from ...core.entries import Assistant, Received, Transcript, User, text_of, user_content
+from ...core.entries import Assistant, Received, Transcript, User, text_of
 from ...core.events import UsageReport, of_usage
 from ...core.session import on_path
 from ...core.turns import parts_of
+from ...core.user_content import user_content
 from ...errors import UsageError
 from ...texts import Texts
 from ..escaping import inline

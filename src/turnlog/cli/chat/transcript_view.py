@@ -14,10 +14,10 @@ from ...core.entries import (
     User,
     text_of,
     tool_uses,
-    user_content,
 )
 from ...core.history import survey
 from ...core.session import Interval, live_path, marks_of
+from ...core.user_content import user_content
 from ...texts import Texts
 from ..escaping import escape, inline
 from .notes import SHOWN_CHARS

@@ -10,21 +10,10 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...core.entries import (
-    Assistant,
-    Block,
-    Compaction,
-    Content,
-    Entry,
-    Failed,
-    Received,
-    ToolResult,
-    User,
-    clean,
-    user_content,
-)
+from ...core.entries import Assistant, Block, Compaction, Content, Entry, Failed, Received, ToolResult, User, clean
 from ...core.history import as_text, name_of
 from ...core.session import active, live_path, marks_of, on_path
+from ...core.user_content import user_content
 
 ExportedKind: TypeAlias = Literal["user", "assistant", "call", "result", "compaction", "failed", "image"]
 

@@ -9,7 +9,8 @@ from typing import Literal
 from msgspec import Struct
 
 from ...core import tokens
-from ...core.entries import Assistant, Compaction, Entry, Received, ToolResult, User, context_tokens, text_of
+from ...core.entries import Assistant, Compaction, Entry, Received, ToolResult, User, text_of
+from ...core.tokens import context_tokens
 from ...core.turns import Walk
 
 TURNS_DRAWN = 120

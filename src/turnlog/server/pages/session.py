@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from ...access import Access
 from ...core import tokens
-from ...core.entries import Entry, User, text_of, user_content
+from ...core.entries import Entry, User, text_of
 from ...core.principals import owns
 from ...core.session import Session
+from ...core.user_content import user_content
 from ...errors import NotFound, UsageError
 from ...sessions import Sessions
 from ..markdown import honest

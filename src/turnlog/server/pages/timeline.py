@@ -31,15 +31,14 @@ from ...core.entries import (
     Unpin,
     User,
     kind_of,
-    parted,
     text_of,
     tool_uses,
-    user_content,
 )
 from ...core.heard import is_heard
 from ...core.pairing import Pairing, pair
 from ...core.session import Session, active, live_path, marks_of, on_path
 from ...core.turns import Unanswered
+from ...core.user_content import parted, user_content
 
 INPUT_MAX_CHARS = 8_000
 """Of a tool call's input in a page; the URL of the entry has the whole input."""
