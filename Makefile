@@ -26,7 +26,7 @@ BROWSER := command -v chromium || command -v chromium-browser || command -v goog
 	{ test "$$(id -u)" = 0 && command -v apt-get && apt-get update -qq && \
 	apt-get install -qq -y --no-install-recommends chromium fonts-noto-cjk; } >/dev/null 2>&1
 
-.PHONY: help run run-cluster chat test adapters quick pythons check bench fidelity clients test-clients torture coverage \
+.PHONY: help run run-cluster chat test adapters quick pythons check bench profile fidelity clients test-clients torture coverage \
 	figures format clean docs docs-serve generated package screenshots
 
 help: ## this list
@@ -120,6 +120,9 @@ test-clients: $(VENV)/.test ## runs real clients against a server; those that ar
 
 bench: $(VENV)/.test ## compares with other libraries on the same work; ARGS=--quick takes a minute
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+profile: $(VENV)/.test ## where the processor time of one turn goes, by surface and part of the package
+	@$(BIN)/python -m benchmarks.turn_profile $(ARGS) 2>/dev/null
 
 fidelity: $(VENV)/.test ## what is left of long conversations after compactions; ARGS=--quick takes a minute
 	@$(BIN)/python -m benchmarks.fidelity $(ARGS)

@@ -43,7 +43,7 @@ from .entries import (
     Transcript,
     Undo,
 )
-from .history import History, View, cuttable
+from .history import History, TailCache, View, cuttable
 from .measuring import (
     Limits as Limits,
     entry_size as entry_size,
@@ -99,8 +99,9 @@ Step: TypeAlias = Send | Shorten | Compact | Rescue
 class _CallState:
     """The state that the stages of one call share."""
 
-    def __init__(self, compact_first: bool) -> None:
+    def __init__(self, compact_first: bool, cache: TailCache | None) -> None:
         self.compact_first = compact_first
+        self.cache = cache
         self.compacted = False
         self.size: int | None = None
         self.view: View | None = None
@@ -119,10 +120,12 @@ Stage: TypeAlias = Generator[Step, Transcript | None, Transcript | None]
 
 
 def protect(
-    transcript: Transcript, limits: Limits, *, compact_first: bool = True
+    transcript: Transcript, limits: Limits, *, compact_first: bool = True, cache: TailCache | None = None
 ) -> Generator[Step, Transcript | None, None]:
-    """The steps for one model call. `compact_first`: whether a trigger that fires is acted on before the call."""
-    state = _CallState(compact_first)
+    """The steps for one model call. `compact_first`: whether a trigger that fires is acted on before the call.
+    `cache`: the session's, for what was built at earlier calls.
+    """
+    state = _CallState(compact_first, cache)
     for name, prepare in _STAGES:
         state.size = state.view = None
         ready = yield from prepare(transcript, limits, state)
@@ -172,7 +175,7 @@ def _send_or_make_plain(
 
 def _send(transcript: Transcript, limits: Limits, state: _CallState, name: str) -> Generator[Step, Any, None]:
     """Does not repeat a request that was refused already."""
-    past = shown(transcript, limits, state.view)
+    past = shown(transcript, limits, state.view, state.cache)
     if past.messages in state.sent:
         return
     state.sent.append(past.messages)

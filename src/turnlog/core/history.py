@@ -9,7 +9,7 @@ A transcript may begin at any point, if it holds the entries that `session.read_
 user entries name. So the cost of a resume depends on the tail and not on the length of the log.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeGuard, get_args
 
 from msgspec import Struct
@@ -46,6 +46,7 @@ from .message_writer import (
 from .pairing import Pairing, pair
 from .plain import as_text as as_text, fence as fence, shorten as shorten
 from .session import live_path, marks_of, on_path, pinned
+from .tail_cache import TailCache as TailCache
 from .user_content import has_results, join_content, parted, user_content
 
 Inject: TypeAlias = Literal["system", "assistant", "pair", "user"]
@@ -114,28 +115,59 @@ def build(
     inject: str = "user",
     note: bool = False,
     view: View | None = None,
+    cache: TailCache | None = None,
 ) -> History:
     """`note`: whether a line after the summary names the history tools; only for calls that have both of them.
-    `view`: the result of `survey` for this transcript, if the caller has it already.
+    `view`: the result of `survey` for this transcript, if the caller has it already. `cache`: the session's, if this
+    transcript continues one that was built before.
     """
     if inject not in INJECTS:
         raise UsageError(f"unknown inject {inject!r}", hint=f"Use one of {', '.join(INJECTS)}.")
     view = view or survey(transcript)
     writer = MessageWriter()
     shown, lead = _inject(writer, view, system, inject, note)
-    _write_tail(writer, view)
+    if cache is None or view.plain_to:
+        _write_tail(writer, view)
+    else:
+        _continue_tail(writer, view, cache, _shape(view, inject, note))
     return History(shown, writer.finish(), lead, None if shown == system else len(system))
+
+
+def _shape(view: View, inject: str, note: bool) -> Hashable:
+    """What decides, besides the entries, how a tail is written and what is written before it."""
+    return (
+        inject,
+        note,
+        view.start,
+        view.compaction and view.compaction.seq,
+        tuple(entry.seq for entry in view.pins),
+        frozenset(view.shortened.items()),
+        view.oversized,
+        frozenset(view.left_out),
+    )
+
+
+def _continue_tail(writer: MessageWriter, view: View, cache: TailCache, shape: Hashable) -> None:
+    """Writes the part of the tail that the cache does not have, and keeps the messages up to its last turn."""
+    written = cache.written(view.tail, shape)
+    size = len(written.entries) if written else 0
+    if written:
+        writer.resume(written.messages)
+    cut = _write_entries(writer, view, view.tail[size:])
+    if cut is not None:
+        cache.keep(view.tail, shape, size + cut.entries, writer.messages[: cut.messages], written)
 
 
 def survey(transcript: Transcript) -> View:
     messages: list[Message] = []
     others: list[Entry] = []
-    jumps = False
+    jumps = parts = False
     for entry in transcript:  # one pass, by type: every turn does this to its whole tail
         # An erased result has no call any more: it was erased too, and is shown as text.
         said = type(entry) in _MESSAGE_TYPES and not (entry.erased and type(entry) is ToolResult)
         (messages if said else others).append(entry)  # type: ignore[arg-type]
         jumps = jumps or entry.after is not None
+        parts = parts or (type(entry) is User and type(entry.content) is not str and has_results(entry))
     first = messages[0].seq if messages else 0
     received = {entry.seq: entry for entry in others if isinstance(entry, Received)}
     marks = marks_of(transcript if jumps else others)
@@ -154,7 +186,7 @@ def survey(transcript: Transcript) -> View:
     unaccepted = _unaccepted(messages, failed) if failed else {}
     left_out = {seq: end.seq for seq, end in unaccepted.items() if end.code == REFUSED_CONTENT}
     tail = [entry for entry in messages if entry.seq >= boundary] if boundary else messages
-    if any(type(entry) is User and has_results(entry) for entry in tail):
+    if parts:
         tail = [part for entry in tail for part in parted(entry)]
     if left_out:
         tail = [shown for entry in tail if (shown := _unless_left_out(entry, left_out))]
@@ -288,14 +320,33 @@ def _write_tail(writer: MessageWriter, view: View) -> None:
     if view.plain_to:
         _write_plainly(writer, view)
         tail = [entry for entry in tail if entry.seq > view.plain_to]
-    if any(isinstance(entry, ToolResult) or _may_call(entry) for entry in tail):
-        _write_with_tools(writer, view, tail, pair(tail))
-        return
-    for entry in tail:
+    _write_entries(writer, view, tail)
+
+
+class _Cut(Struct, frozen=True):
+    """Where a user message follows an answer: the entries and messages before it."""
+
+    entries: int
+    messages: int
+
+
+def _write_entries(writer: MessageWriter, view: View, tail: Sequence[Message]) -> _Cut | None:
+    """Returns the last cut."""
+    has_tools = any(isinstance(entry, ToolResult) or _may_call(entry) for entry in tail)
+    pairing = pair(tail) if has_tools else None
+    cut: _Cut | None = None
+    for index, entry in enumerate(tail):
         if isinstance(entry, User):
+            follows = writer.has_answer
             writer.add_user(_user_content(entry, view))
-        elif isinstance(entry, Assistant) and entry.stop != "error":
-            writer.add_assistant(entry.content)
+            if follows and writer.role == "user":
+                cut = _Cut(index, len(writer.messages))
+        elif isinstance(entry, Assistant):
+            if entry.stop != "error":
+                _write_answer(writer, view, entry, pairing)
+        elif pairing:
+            _write_result(writer, view, entry, pairing)
+    return cut
 
 
 def _write_plainly(writer: MessageWriter, view: View) -> None:
@@ -322,24 +373,23 @@ def _may_call(entry: Message) -> bool:
     return any(block.get("type") == "tool_use" for block in entry.content)
 
 
-def _write_with_tools(writer: MessageWriter, view: View, tail: Sequence[Message], pairing: Pairing) -> None:
-    for entry in tail:
-        match entry:
-            case User():
-                writer.add_user(_user_content(entry, view))
-            case Assistant():
-                if entry.stop != "error":
-                    if pairing.follows_early_results(entry):
-                        writer.pay()
-                    writer.add_assistant(pairing.blocks(entry))
-                    writer.owe(_result_block(view, *owed) for owed in pairing.owed(entry))
-            case _:
-                if pairing.is_orphan(entry):
-                    shown = as_text(_result_content(entry, view.shortened))
-                    note = f"[Result of a tool call that is not part of this history]\n{fence(shown)}"
-                    writer.add_user([{"type": "text", "text": note}])
-                else:
-                    writer.pay()
+def _write_answer(writer: MessageWriter, view: View, entry: Assistant, pairing: Pairing | None) -> None:
+    if pairing is None:
+        writer.add_assistant(entry.content)
+        return
+    if pairing.follows_early_results(entry):
+        writer.pay()
+    writer.add_assistant(pairing.blocks(entry))
+    writer.owe(_result_block(view, *owed) for owed in pairing.owed(entry))
+
+
+def _write_result(writer: MessageWriter, view: View, entry: ToolResult, pairing: Pairing) -> None:
+    if pairing.is_orphan(entry):
+        shown = as_text(_result_content(entry, view.shortened))
+        note = f"[Result of a tool call that is not part of this history]\n{fence(shown)}"
+        writer.add_user([{"type": "text", "text": note}])
+    else:
+        writer.pay()
 
 
 def _user_content(entry: User, view: View) -> Content:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from . import compaction, history, tokens
 from .compaction import Keep, Trigger
 from .entries import Assistant, Compaction, Entry, Message, Shortened, Transcript, Undo
-from .history import History, View
+from .history import History, TailCache, View
 from .tokens import context_tokens
 
 RESULT_SHARE = 0.3
@@ -61,9 +61,10 @@ class Limits(Struct, frozen=True, kw_only=True):
         return self.summary_tokens or self.window // 5
 
 
-def shown(transcript: Transcript, limits: Limits, view: View | None = None) -> History:
+def shown(transcript: Transcript, limits: Limits, view: View | None = None, cache: TailCache | None = None) -> History:
     """What a call with these limits shows the model."""
-    return history.build(transcript, system=limits.system, inject=limits.inject, note=limits.with_note(), view=view)
+    note = limits.with_note()
+    return history.build(transcript, system=limits.system, inject=limits.inject, note=note, view=view, cache=cache)
 
 
 def of_history(past: History, limits: Limits) -> int:
@@ -91,13 +92,19 @@ def _is_unsent(entry: Message) -> bool:
 
 
 def _anchor(transcript: Transcript, view: View) -> tuple[int, int] | None:
-    shaped = max((e.seq for e in transcript if isinstance(e, Compaction | Shortened | Undo)), default=0)
     for entry in reversed(view.tail):
-        if entry.seq <= shaped:
-            return None
         if isinstance(entry, Assistant) and (reported := context_tokens(entry.usage)):
-            return entry.seq, reported
+            return None if _is_reshaped_after(transcript, entry.seq) else (entry.seq, reported)
     return None
+
+
+def _is_reshaped_after(transcript: Transcript, seq: int) -> bool:
+    for entry in reversed(transcript):
+        if entry.seq <= seq:
+            return False
+        if isinstance(entry, Compaction | Shortened | Undo):
+            return True
+    return False
 
 
 def entry_size(limits: Limits, view: View) -> compaction.MessageSize:

@@ -5,7 +5,7 @@ out, and blocks that cannot stay as they are become text.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from .entries import Block, Content, clean
@@ -28,6 +28,16 @@ class MessageWriter:
         self.blocks: list[Block] | None = None
         self.debts: list[Block] = []
         self.blank = False
+
+    def resume(self, messages: Sequence[ApiMessage]) -> None:
+        """Goes on after these messages, of which the last is an answer."""
+        self.messages = [*messages]
+        self.role, self.texts, self.blocks, self.blank = "assistant", [], None, True
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether the newest message is an answer with nothing owed: the next user message begins a message."""
+        return self.role == "assistant" and not self.debts
 
     def add_user(self, content: Content) -> None:
         self.pay()

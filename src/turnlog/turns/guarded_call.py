@@ -45,7 +45,7 @@ async def run(
     `is_shown`: for callers whose listeners cannot take back what they were shown. Once it says that something was, no
     further step is tried: the answer counts, whatever its size or its stop.
     """
-    steps = guard.protect(journal.transcript, limits, compact_first=compact_first)
+    steps = guard.protect(journal.transcript, limits, compact_first=compact_first, cache=journal.tail_cache)
     calls = _Calls(attempt, limits, tell, is_shown)
     try:
         step = next(steps)

@@ -28,6 +28,7 @@ from ..core.entries import (
     tool_uses,
 )
 from ..core.heard import is_heard
+from ..core.history import TailCache
 from ..core.session import marks_of, pinned
 from ..errors import Conflict, Corrupt, StoreUnavailable
 from ..sessions import Loaded
@@ -64,6 +65,8 @@ class Journal:
         """Whether the row is from before the lease. Then the first append is a Conflict if the log has gone on."""
         self.is_current = False
         """Whether the newest step was an append or a refresh: then nothing can have come in unnoticed for long."""
+        self.tail_cache = TailCache()
+        """What was built of this log for earlier calls, if the process has run a turn here before."""
         self.outage: OutageWait | None = None
         """If given, the journal waits while the store cannot be reached."""
         self.reshaped = False

@@ -32,7 +32,7 @@ from ..core.entries import (
 )
 from ..core.events import CompactionEnd, Done, Event, GuardStage, Stopped, Tell, TextDelta, ThinkingDelta
 from ..core.guard import Limits
-from ..core.history import History
+from ..core.history import History, TailCache
 from ..core.prompt import Prompt
 from ..core.repairs import ReportedRepairs
 from ..core.session import Session
@@ -75,6 +75,7 @@ class Warm(Struct, frozen=True):
     entries: list[Entry]
     window: int
     incarnation: str
+    tail_cache: TailCache
     failed: CompactionEnd | None = None
     """A compaction that failed after `done`, when nobody listened any more: the next turn tells it first."""
 
@@ -169,8 +170,12 @@ class Runner:
         If the log still ends where that row says, nothing is asked of the store: the first append makes sure of it.
         """
         if known is not None and (loaded := await self._as_of(known)):
-            return self.journal(self._store, lease, loaded, is_assumed=True)
-        return self.journal(self._store, lease, await self.load(session_id, incarnation))
+            journal = self.journal(self._store, lease, loaded, is_assumed=True)
+        else:
+            journal = self.journal(self._store, lease, await self.load(session_id, incarnation))
+        if warm := self._warm.get(session_id):
+            journal.tail_cache = warm.tail_cache
+        return journal
 
     async def _as_of(self, row: Session) -> Loaded | None:
         """The tail of a log that ends where this row says; None if it may have gone on, or needs a look first."""
@@ -191,7 +196,7 @@ class Runner:
         self._warm.pop(journal.session_id, None)
         if not journal.reshaped and not journal.damage:
             self._warm[journal.session_id] = Warm(
-                journal.end, journal.stored, turn.limits.window, journal.incarnation, failed
+                journal.end, journal.stored, turn.limits.window, journal.incarnation, journal.tail_cache, failed
             )
         while len(self._warm) > WARM_SESSIONS:
             self._warm.popitem(last=False)
