@@ -26,8 +26,8 @@ BROWSER := command -v chromium || command -v chromium-browser || command -v goog
 	{ test "$$(id -u)" = 0 && command -v apt-get && apt-get update -qq && \
 	apt-get install -qq -y --no-install-recommends chromium fonts-noto-cjk; } >/dev/null 2>&1
 
-.PHONY: help run run-cluster chat test adapters quick pythons check bench profile fidelity clients test-clients torture coverage \
-	figures format clean docs docs-serve generated package screenshots
+.PHONY: help run run-cluster chat test adapters peer-suites quick pythons check bench profile fidelity clients \
+	test-clients torture coverage figures format clean docs docs-serve generated package screenshots
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -69,6 +69,10 @@ $(VENV)/.adapters: $(VENV)/.test requirements/adapters.txt
 adapters: $(VENV)/.adapters ## the tests of all framework adapters, also of those that `make test` skips
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/adapters $(ARGS)
 	@$(BIN)/python -m pytest -q -n 0 tests/test_docs.py -k adapters $(ARGS)
+
+peer-suites: $(VENV)/.test ## the frameworks' own tests on the adapters (SUITES=folder of their scripts, ARGS="--store postgresql --lowest")
+	@test -n "$(SUITES)" || { echo "Say where the scripts are: make peer-suites SUITES=FOLDER"; exit 1; }
+	@$(BIN)/python -m tests.peers "$(SUITES)" $(ARGS)
 
 quick: $(VENV)/.test ## a minute of tests: the core, the contracts on memory and SQLite, the docs
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/core tests/test_architecture.py tests/test_docs.py \

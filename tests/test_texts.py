@@ -10,7 +10,7 @@ from turnlog.texts import TABLE, Texts, of_header, of_locale
 
 SRC = WEB.parent
 MADE_UP = {
-    "page": ("note_", "trigger_", "status_", "sort_", "try_", "type_", "one_", "reply_state_", "replies_"),
+    "page": ("note_", "trigger_", "status_", "sort_", "try_", "type_", "one_", "reply_state_", "replies_", "erased_"),
     "terminal": ("guard_", "slash_"),
     "channel": (),
 }

@@ -61,7 +61,7 @@ SETTINGS = """
 "path.agent" = "main"
 "query.sessionId" = "known"
 [[operations]]
-include-path-regex = "\\\\{sid\\\\}(/(compact|undo-compact|fork|rewind|prompt|coverage))?$"
+include-path-regex = "\\\\{sid\\\\}(/(compact|erase|undo-compact|fork|rewind|prompt|coverage))?$"
 parameters = { "path.sid" = "known", "path.agent" = "main" }
 [[operations]]
 # The vendors' bodies are open: much is accepted that the description does not name.
@@ -93,7 +93,7 @@ def test_schemathesis_finds_nothing(tmp_path, phases):
         assert '"failed"' not in server.log.read_text()
 
 
-VALID = {"message": "x", "sessionId": "known", "title": "x", "to": 1, "word": "approved"}
+VALID = {"message": "x", "text": "xyz", "sessionId": "known", "title": "x", "to": 1, "word": "approved"}
 WRONG = {"boolean": [0, 1, "true", None], "integer": ["1", 1.5, True], "string": [5, True, ["x"]], "array": ["x", {}]}
 WRONG["object"] = ["x", 5, ["x"]]
 

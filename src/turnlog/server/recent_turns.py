@@ -25,9 +25,9 @@ class RecentTurns:
 
     def end(self, stream: TurnStream) -> None:
         """The turn has ended: it is kept for a while only."""
-        asyncio.get_running_loop().call_later(KEPT_S, self._forget, stream)
+        asyncio.get_running_loop().call_later(KEPT_S, self.drop, stream)
 
-    def _forget(self, stream: TurnStream) -> None:
+    def drop(self, stream: TurnStream) -> None:
         key = (stream.session_id, stream.seq)
         if self._kept.get(key) is stream:
             del self._kept[key]

@@ -11,7 +11,18 @@ from functools import partial
 from typing import TypeVar
 
 from ..access import Access
-from ..core.entries import REFUSED_CONTENT, Approval, ApprovalAnswer, Assistant, Entry, Failed, Received, User, text_of
+from ..core.entries import (
+    REFUSED_CONTENT,
+    Approval,
+    ApprovalAnswer,
+    Assistant,
+    Entry,
+    Erasure,
+    Failed,
+    Received,
+    User,
+    text_of,
+)
 from ..core.events import Done, ErrorEvent, Event, Snapshot, Stopped, of_answer, of_request
 from ..core.session import Session
 from ..core.turns import as_retried, end_of, first, live_starts
@@ -37,15 +48,31 @@ class Rejoin:
 
     async def frames(self, row: Session, after: EventPosition | None) -> AsyncGenerator[bytes]:
         """Up to a terminal event; `idle` if no turn runs and the client has everything."""
+        if after is not None:
+            await self._drop_erased(row, self._turns.get(row, after.turn))
         wanted = after if after is not None and await self._is_unfinished(row, after) else None
         async with aclosing(self._turn(row, wanted) if wanted else self._newest(row)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    def of_turn(self, row: Session, seq: int) -> AsyncGenerator[bytes]:
+    async def of_turn(self, row: Session, seq: int) -> AsyncGenerator[bytes]:
         """A turn from its beginning, for a client that has nothing of it."""
+        await self._drop_erased(row, self._turns.around(row, seq))
         stream = self._turns.around(row, seq)
-        return self.follow(row, stream) if stream else self._from_log(row, seq)
+        async with aclosing(self.follow(row, stream) if stream else self._from_log(row, seq)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _drop_erased(self, row: Session, stream: TurnStream | None) -> None:
+        """Words of an ended turn may have been erased since, by any process: then only its log may tell it."""
+        if stream is None or not stream.over:
+            return
+        try:
+            later = await self._read(row, after=stream.seq)
+        except NotFound:
+            return
+        if any(isinstance(entry, Erasure) for entry in later):
+            self._turns.drop(stream)
 
     async def follow(self, row: Session, stream: TurnStream, after: int = 0) -> AsyncGenerator[bytes]:
         """A turn of this process to its end, also if another process had to take it over."""

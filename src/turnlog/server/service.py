@@ -26,6 +26,7 @@ from ..core.session import Session
 from ..errors import NotFound, StoreUnavailable
 from ..library import Turnlog, relaying_of
 from ..runtime import background
+from ..sessions.erasing_text import EraseReport, EraseRequest
 from ..stores import Ledger
 from ..turns.queue import Ticket
 from ..turns.stream import TurnStream
@@ -99,6 +100,19 @@ class Service:
         if agent not in self.agents or (who.agents is not None and agent not in who.agents):
             raise NotFound(f"there is no agent {agent}", hint="Name an agent of the settings that your token may use.")
         return agent
+
+    async def erase(self, who: Principal, asked: EraseRequest) -> EraseReport:
+        """Lists or erases words in sessions and in the convlog."""
+        return await self._turnlog.erase(
+            asked.row,
+            seqs=asked.seqs,
+            text=asked.text,
+            redact=asked.redact,
+            derived=asked.derived,
+            apply=asked.apply,
+            by=who,
+            convlog=self.convlog,
+        )
 
     async def undelivered(self) -> OutgoingReplies:
         """Replies to channels that wait to be sent, or could not be sent."""

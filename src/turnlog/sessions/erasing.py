@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from ..core import erasing
 from ..core.entries import Compaction, Entry, Title, Transcript, kind_of, text_of
+from ..core.principals import Principal
 from ..core.query import PAGE_MAX, Query
 from ..core.rows import Session
 from ..core.session import live_path, marks_of, on_path
 from ..errors import Denied, UsageError
-from ..stores import Store
 from . import Sessions
 
 TEXT_MIN_CHARS = 3
@@ -44,7 +44,9 @@ class SessionFinds(Struct, frozen=True):
     """What these entries say, to find copies of it. Never shown."""
 
 
-def check_asked(seqs: Sequence[int], text: str | None, *, everywhere: bool) -> None:
+def check_asked(who: Principal, seqs: Sequence[int], text: str | None, *, everywhere: bool) -> None:
+    if "admin" not in who.scopes:
+        raise Denied("only an administrator may erase")
     if bool(seqs) == (text is not None):
         raise UsageError("say what to erase: entries or a text", hint="Use either seqs (--seq) or text (--text).")
     if text is not None and len(text.strip()) < TEXT_MIN_CHARS:
@@ -55,8 +57,6 @@ def check_asked(seqs: Sequence[int], text: str | None, *, everywhere: bool) -> N
 
 async def look(sessions: Sessions, row: Session, seqs: Sequence[int], text: str | None) -> SessionFinds:
     """What is to be erased in one session."""
-    if "admin" not in sessions.principal.scopes:
-        raise Denied("only an administrator may erase")
     log = (await sessions.transcript(row.id, incarnation=row.incarnation)).entries
     if text is None:
         chosen = erasing.plan(log, seqs, redact=True).seqs
@@ -128,9 +128,9 @@ def _decoded(data: str) -> str:
         return data
 
 
-async def related(store: Store, row: Session) -> list[Session]:
+async def related(sessions: Sessions, row: Session) -> list[Session]:
     """The sessions that were forked from this one or its forks, and those it was forked from."""
-    rows = {one.id: one async for one in every_session(store)}
+    rows = {one.id: one async for one in every_session(sessions)}
     found = {row.id}
     while True:
         more = {name for name, one in rows.items() if one.forked_from and one.forked_from.id in found}
@@ -140,10 +140,11 @@ async def related(store: Store, row: Session) -> list[Session]:
         found |= more
 
 
-async def every_session(store: Store) -> AsyncIterator[Session]:
+async def every_session(sessions: Sessions) -> AsyncIterator[Session]:
+    """All that the principal may see."""
     query = Query(limit=PAGE_MAX)
     while True:
-        page = await store.find(query)
+        page = await sessions.list(query)
         for row in page.items:
             yield row
         if page.next is None:

@@ -63,8 +63,8 @@ class WordEraser:
         self._forget = forget
 
     async def erase(self, asked: EraseRequest) -> EraseReport:
-        check_asked(asked.seqs, asked.text, everywhere=asked.row is None)
-        rows = [asked.row] if asked.row else [row async for row in every_session(self._store)]
+        check_asked(self._sessions.principal, asked.seqs, asked.text, everywhere=asked.row is None)
+        rows = [asked.row] if asked.row else [row async for row in every_session(self._sessions)]
         finds = [await look(self._sessions, row, asked.seqs, asked.text) for row in rows]
         finds = [one for one in finds if one.entries or one.derived or asked.row]
         forks = await self._forks(asked, finds[0]) if asked.row and finds else []
@@ -84,7 +84,7 @@ class WordEraser:
         log = (await self._sessions.transcript(source.row.id)).entries
         entries = [entry for entry in log if entry.seq in chosen]
         found: list[FoundWords] = []
-        for row in await related(self._store, source.row):
+        for row in await related(self._sessions, source.row):
             found += await look_in_fork(self._sessions, row, entries, asked.text)
         return found
 
@@ -94,7 +94,12 @@ class WordEraser:
             return []
         place = keys.parse(asked.row.key) if asked.row else None
         found = await self._convlog.holding(_wanted(asked, finds), place)
-        return [FoundWords("convlog", where=agent, type=name, count=n) for agent, name, n in found]
+        theirs = self._sessions.principal.agents
+        return [
+            FoundWords("convlog", where=agent, type=name, count=n)
+            for agent, name, n in found
+            if theirs is None or agent in theirs
+        ]
 
     async def _apply(self, asked: EraseRequest, entries: Sequence[FoundWords], derived: Sequence[FoundWords]) -> None:
         chosen: dict[str, list[int]] = {}
@@ -118,7 +123,7 @@ class WordEraser:
             for row in rows
             if wanted in f"{row.label or ''}\n{row.key}".casefold()
         ]
-        for space in SPACES:
+        for space in SPACES if self._sessions.principal.agents is None else ():
             facts = await self._store.ledger.list(space, limit=LEDGER_MAX)
             count = sum(wanted in str(fact.value).casefold() for fact in facts)
             found += [FoundWords("ledger", where=space, count=count)] if count else []

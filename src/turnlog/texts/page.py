@@ -1,10 +1,11 @@
 """The texts of the web page: name → (English, Chinese)."""
 
-from . import approval, chat_page
+from . import approval, chat_page, erasing
 
 PAGE: dict[str, tuple[str, str]] = {
     **approval.PAGE,
     **chat_page.PAGE,
+    **erasing.PAGE,
     "skip": ("Skip to content", "跳到正文"),
     "nav": ("Main", "主导航"),
     "chat": ("Chat", "聊天"),
@@ -157,7 +158,6 @@ PAGE: dict[str, tuple[str, str]] = {
     "note_request": ("A request of {client}: {match}", "{client} 的请求：{match}"),
     "note_head": ("The client's system prompt and tools", "客户端的系统提示与工具"),
     "note_facts": ("Facts kept by {app}", "{app} 保存的数据"),
-    "note_erasure": ("{entries} entries erased by {by}", "{by} 擦除了 {entries} 个条目"),
     "note_plain": ("Shown to the model as plain text up to entry {n}", "第 {n} 条及之前以纯文本形式展示给模型"),
     "note_failed": ("This turn ended without an answer", "本轮没有得到回答"),
     "forked_from": ("Forked from {id} at entry {seq}", "分叉自 {id} 的第 {seq} 条"),

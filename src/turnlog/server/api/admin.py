@@ -10,11 +10,12 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from ...convlog import Filter
 from ...core.principals import Principal
 from ...errors import NotFound
+from ...sessions.erasing_text import EraseRequest
 from ..http.auth import COOKIE, COOKIE_TTL_S
-from ..http.bodies import AgentId, ConversationList, MessageList, SignInBody
+from ..http.bodies import AgentId, ConversationList, EraseEverywhereBody, EraseReport, MessageList, SignInBody
 from ..http.problems import Refusal
 from ..service import AnyRequest, Service, principal_of, service_of
-from .sessions import Limit
+from .sessions import Limit, erase_asked
 
 Cursor = Annotated[
     str | None,
@@ -90,6 +91,18 @@ class ConversationsController(Controller):
         if not page.total and not (await service.convlog.messages(agent, whole, limit=1)).total:
             raise NotFound("there is no such conversation", hint="GET /api/conversations lists them.")
         return MessageList(page.items, page.next, page.total)
+
+
+@post(
+    "/api/erase",
+    operation_id="eraseWords",
+    tags=("sessions",),
+    status_code=200,
+    summary="Erase words in all sessions; without `apply`, list what holds them",
+)
+async def erase_everywhere(request: AnyRequest, data: JSONBody[EraseEverywhereBody]) -> EraseReport:
+    asked = EraseRequest(row=None, text=data.text, redact=data.redact, derived=data.derived, apply=data.apply)
+    return await erase_asked(request, asked)
 
 
 def _whole(request: AnyRequest, channel: str) -> str:

@@ -19,6 +19,8 @@ from ...core.rows import SessionRow, public_row
 from ...core.session import Session
 from ...errors import Conflict, Corrupt
 from ...sessions import Sessions
+from ...sessions.erasing import check_asked
+from ...sessions.erasing_text import EraseRequest
 from ..http import idempotency, sse
 from ..http.bodies import (
     AgentId,
@@ -29,6 +31,8 @@ from ..http.bodies import (
     CompactionView,
     CoverageRow,
     CoverageView,
+    EraseBody,
+    EraseReport,
     ForkBody,
     PromptView,
     RetryView,
@@ -40,7 +44,7 @@ from ..http.bodies import (
 )
 from ..http.problems import state_conflicts
 from ..rejoin import Rejoin
-from ..service import AnyRequest, acting, reading, service_of, writing
+from ..service import AnyRequest, acting, principal_of, reading, service_of, writing
 from .chat import stream
 
 ENTRIES_MAX = 1_000
@@ -112,6 +116,19 @@ class SessionsApi(Controller):
     async def erase(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> None:
         access, _ = await writing(request, agent, sid)
         await access.sessions.delete(sid)
+
+    @post(
+        "/{sid:str}/erase", status_code=200, summary="Erase words of a session; without `apply`, list what holds them"
+    )
+    async def erase_words(
+        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[EraseBody]
+    ) -> EraseReport:
+        who = principal_of(request, "admin")
+        _, row = await reading(request, agent, sid)
+        seqs, text = data.seqs or (), data.text or None
+        asked = EraseRequest(row=row, seqs=seqs, text=text, redact=data.redact, derived=data.derived, apply=data.apply)
+        check_asked(who, seqs, text, everywhere=False)
+        return await erase_asked(request, asked)
 
     @post("/{sid:str}/compact", status_code=200, summary="Fold what is old under a summary")
     async def compact(
@@ -207,6 +224,14 @@ class SessionsApi(Controller):
         # A seq beyond the end counts as the end: otherwise no later entry would be sent either.
         known = row.last_seq if start < 0 else min(start, row.last_seq)
         return stream(request, sid, _tail(access, row, known))
+
+
+async def erase_asked(request: AnyRequest, asked: EraseRequest) -> EraseReport:
+    async def act() -> EraseReport:
+        with state_conflicts():  # entries that still count, or do not exist
+            return await service_of(request).erase(principal_of(request, "admin"), asked)
+
+    return await idempotency.once(request, EraseReport, act, secret=True)
 
 
 async def _edit(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from litestar.params import PathParameter
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from ...convlog import Conversation, Record
 from ...core import strict_json
@@ -15,6 +15,7 @@ from ...core.entries import Block, Content
 from ...core.pictures import PICTURE_TYPES, form_of
 from ...core.rows import SessionRow
 from ...errors import UsageError
+from ...sessions.erasing_text import EraseReport as EraseReport
 from .limits import IMAGES_MAX, TEXT_MAX_BYTES
 
 SESSION_ID = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
@@ -86,6 +87,34 @@ class ForkBody(Strict, frozen=True, kw_only=True):
 
 class RewindBody(Strict, frozen=True, kw_only=True):
     to: Annotated[int, Meta(ge=1)]
+
+
+SEQS_MAX = 10_000
+"""Entries that one request erases."""
+ErasedText: TypeAlias = Annotated[str, Meta(pattern=rf"{NOT_BLANK}[\s\S]+{NOT_BLANK}", max_length=10_000)]
+"""At least three characters, without the blanks around them: a shorter text would be found everywhere."""
+
+
+class EraseBody(Strict, frozen=True, kw_only=True):
+    """Words to erase in one session: either `seqs` or `text`."""
+
+    seqs: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(min_length=1, max_length=SEQS_MAX)] | UnsetType = UNSET
+    text: ErasedText | UnsetType = UNSET
+    redact: bool = False
+    """Also what still counts: it is shown as [erased] from then on."""
+    derived: bool = False
+    """Also summaries, titles, forks and lines of the convlog that were made of it."""
+    apply: bool = False
+    """Erase for good. Without it, only what would be erased is listed."""
+
+
+class EraseEverywhereBody(Strict, frozen=True, kw_only=True):
+    """Words to erase in all sessions that the token may see."""
+
+    text: ErasedText
+    redact: bool = False
+    derived: bool = False
+    apply: bool = False
 
 
 class SignInBody(Strict, frozen=True, kw_only=True):

@@ -63,12 +63,16 @@ async def claim(request: AnyRequest, session_id: str) -> Claim | None:
     return Claim(found.session, f"idempotency-{delivery}")
 
 
-async def once(request: AnyRequest, kind: type[T], act: Callable[[], Awaitable[T]]) -> T:
-    """Does it, or gives the answer of the first request with this key."""
+async def once(request: AnyRequest, kind: type[T], act: Callable[[], Awaitable[T]], *, secret: bool = False) -> T:
+    """Does it, or gives the answer of the first request with this key.
+
+    `secret`: nobody may find out the body from its fingerprint, so the key, of which only a hash is kept, goes into it.
+    """
     key = key_of(request)
     if key is None:
         return await act()
-    ledger, print_, place = _ledger(request), await _fingerprint(request), _place(request, key)
+    ledger, place = _ledger(request), _place(request, key)
+    print_ = await _fingerprint(request, key if secret else "")
     mine = facts.write(StoredRequest(print_))
     found = await ledger.put_if_absent(ANSWERS, place, mine, ttl_s=UNDER_WAY_TTL_S)
     if found is not None:
@@ -106,8 +110,8 @@ def _first_answer(found: StoredRequest, print_: str, kind: type[T]) -> T:
     return msgspec.convert(found.answer, kind)
 
 
-async def _fingerprint(request: AnyRequest) -> str:
-    head = f"{request.method} {request.url.path}\n".encode()
+async def _fingerprint(request: AnyRequest, key: str = "") -> str:
+    head = f"{key}{request.method} {request.url.path}\n".encode("utf-8", "replace")
     return hashlib.sha256(head + await request.body()).hexdigest()
 
 

@@ -35,6 +35,8 @@ _FRAMES: dict[str, Any] = {
     }
 }
 _STREAMS = {"chat", "rejoin", "events", "retry"}
+_EITHER = {"EraseBody": ("seqs", "text")}
+"""Bodies that need exactly one of these fields, which their types cannot say."""
 _OPEN = {"healthz", "readyz", "signIn", "signOut"}
 
 
@@ -72,6 +74,8 @@ def _schemas(names: set[str]) -> dict[str, Any]:
     kinds = [kind for kind in (*vars(bodies).values(), Problem) if isinstance(kind, type) and issubclass(kind, Struct)]
     wanted = [kind for kind in kinds if kind.__name__ in names or kind is Problem]
     _, found = msgspec.json.schema_components(wanted, ref_template="#/components/schemas/{name}")
+    for name, fields in _EITHER.items():
+        found[name]["oneOf"] = [{"required": [field]} for field in fields]
     return dict(sorted(found.items()))
 
 
