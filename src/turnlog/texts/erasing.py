@@ -36,6 +36,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "erase_counts": ("still counts: tick “Also what still counts”", "仍然有效：请勾选“包括仍然有效的内容”"),
     "erase_listed": ("listed only: tick “Also summaries…”", "仅列出：请勾选“包括由此产生的摘要…”"),
     "erase_kept": ("kept: it cannot be erased", "保留：无法擦除"),
+    "note_erasure": ("{entries} entries erased by {by}", "{by} 擦除了 {entries} 个条目"),
     "erased_entry": ("Entry", "条目"),
     "erased_summary": ("Summary", "摘要条目"),
     "erased_title": ("Title", "标题条目"),
