@@ -322,7 +322,7 @@ def test_a_turn_that_another_process_ended_is_told_to_the_listeners_of_the_one_t
     async def main():
         async with asked(url) as (t, task, events, sent):
             row = (await t.session(KEY)).row
-            lane = t.queue._lanes[row.id]
+            lane = t.queue._lanes.get(row.id)
             lane.watch.cancel()
             other_sent = Sent()
             async with opened(url, ScriptedProvider([{"text": "elsewhere."}]), tools=[other_sent.tool]) as other:
@@ -344,7 +344,7 @@ def test_a_call_that_nobody_answers_in_time_is_denied(url):
     async def main():
         async with asked(url, clock=clock) as (t, task, _events, sent):
             clock.advance(hours=25)
-            t.queue._start_worker(t.queue._lanes[(await t.session(KEY)).id])
+            t.queue._start_worker(t.queue._lanes.get((await t.session(KEY)).id))
             await task
             assert results(await log(t)) == ["denied: nobody answered in time"]
             assert sent.to == []

@@ -104,7 +104,7 @@ def test_messages_for_the_new_session_are_answered_while_the_turn_of_the_deleted
                 [e async for e in t.queue.follow(waiting)]
             assert isinstance([e async for e in t.queue.follow(fresh)][-1], Done)
             await t.queue.idle()
-            assert not t.queue._replaced
+            assert not t.queue._lanes._replaced
             there = with_words(await t.store.read("my-chat"))
             assert words(there) == [("user", "to the new one"), ("assistant", "late")]
 

@@ -6,13 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import cast, overload
 
-from msgspec.structs import replace
-
-from ..core import content as contents, guard, keys, principals, prompt as prompts
-from ..core.compaction import Keep
+from ..core import content as contents, keys, principals, prompt as prompts
 from ..core.entries import Content, Entry, text_of
 from ..core.events import Event, answer_of
-from ..core.guard import Compact, Limits
+from ..core.guard import Limits
 from ..core.history import History
 from ..core.keys import Inbound, SessionKey
 from ..core.principals import Principal
@@ -25,12 +22,11 @@ from ..sessions.checking import checked_methods
 from ..shapes import MessageShape, ShapedMessages, writing
 from ..shapes.reading import NewMessage, entries_of
 from ..stores import Lease
-from ..turns import stopping
+from ..turns import manual_compaction, stopping
 from ..turns.agent import Agent
 from ..turns.deliveries import Deliveries, claim_of, delivery_key, scope_of
 from ..turns.journal import Journal
 from ..turns.queue import Incoming, QueueMode, Ticket
-from ..turns.recovery import mark_cut_short
 from ..turns.stream import TurnStream
 from . import finding
 from .approving import ApprovalVerbs, Approver
@@ -311,13 +307,7 @@ class Verbs(ApprovalVerbs):
         limits = await self._scaled(agent)
         async with self._store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
             journal = Journal(self._store, lease, await self._runner.load(row.id, row.incarnation))
-            if not dry_run:
-                await mark_cut_short(journal)
-            step = _asked_for(journal, limits)
-            folded = await agent.compactor.fold(journal, step, limits, focus)
-            if not dry_run:
-                await journal.append(folded.body, *folded.along)
-        body = folded.body
+            body = await manual_compaction.compact(journal, agent, limits, focus=focus, dry_run=dry_run)
         return CompactionReport(
             summary=body.summary,
             first_kept=body.first_kept,
@@ -380,17 +370,6 @@ class Verbs(ApprovalVerbs):
 
     async def _scaled(self, agent: Agent) -> Limits:
         return agent.scaled(await self._runner.calibration.of(agent.provider.model))
-
-
-def _asked_for(journal: Journal, limits: Limits) -> Compact:
-    """A manual compaction also compacts what would fit: if a token budget keeps everything, all but the last turn."""
-    transcript = journal.transcript
-    plan = guard.worthwhile(transcript, limits)
-    if plan is None and limits.keep.kind == "tokens":
-        plan = guard.worthwhile(transcript, replace(limits, keep=Keep("turns", 1)))
-    if plan is None:
-        raise UsageError("nothing to compact", hint="Continue the conversation first.")
-    return Compact(plan, "manual", guard.size_after(transcript, (), limits), guard.again_shortened(plan))
 
 
 def _scope(where: Where, row: Session) -> str:

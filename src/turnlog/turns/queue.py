@@ -38,13 +38,13 @@ Listeners are not part of this: they follow the turn's `TurnStream`, and may lea
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 from ..core import events
 from ..core.entries import ApprovalAnswer
-from ..core.events import Done, Event, Stopped
+from ..core.events import Done, Event
 from ..core.session import Session
 from ..errors import Busy, Conflict, NotFound, StoreError, StoreUnavailable, TurnlogError
 from ..stores import Clock, Lease, Store
@@ -52,13 +52,15 @@ from ..stores.stamping import now_ms
 from . import requests, stopping
 from .deliveries import Deliveries
 from .journal import Journal
+from .lanes import Lanes
 from .outage import OutageWait
 from .paused import MayApprove, PausedTurns, tell_answer
 from .recovery import Recovery
 from .requests import TurnRequest
 from .runner import Runner
-from .stream import TurnStream, first_of, replay
+from .stream import replay
 from .tickets import Incoming, Lane, QueueMode, Ticket
+from .turn_task import TurnTasks
 
 CAP = 20
 """Messages that may wait in one session."""
@@ -88,20 +90,17 @@ class Queue:
         self._cap = cap
         self._closing_s = summary_s + CLOSING_S
         self._deliveries = Deliveries(store)
-        self._lanes: dict[str, Lane] = {}
-        self._replaced: set[Lane] = set()
-        """Lanes of deleted sessions whose ids are in use again, until their workers have left."""
+        self._lanes = Lanes()
         self._closing = asyncio.Event()
-        self._on_turn: list[Callable[[TurnStream], object]] = []
-        self._recovery = Recovery(store, self._lane, self._start_worker)
+        self._recovery = Recovery(store, self._lanes.of, self._start_worker)
         self._paused = PausedTurns(store, runner, self._start_worker, may_approve, clock)
         self._stop_watcher = stopping.StopWatcher(store.ledger, self)
+        self._tasks = TurnTasks(runner, self._store_waiting, self._stop_watcher, self._closing)
         self.resume = self._recovery.resume
         self.adopt = self._recovery.adopt
-
-    def on_turn(self, call: Callable[[TurnStream], object]) -> None:
-        """Calls it with every turn that begins in this process."""
-        self._on_turn.append(call)
+        self.on_turn = self._tasks.on_turn
+        self.running = self._lanes.running
+        self.under_way = self._lanes.under_way
 
     async def accept(self, row: Session, incoming: Incoming) -> Ticket:
         """Durable when it returns. Busy if too many wait already. `row` may be older than the log."""
@@ -115,7 +114,7 @@ class Queue:
         if is_moved or row.received or row.heard:  # what waited by then may be answered by now
             row = await self._store.describe(ticket.session_id, incarnation=ticket.incarnation)
             ticket.row, ticket.incarnation = row, row.incarnation
-        lane = self._lane(row)
+        lane = self._lanes.of(row)
         lane.accepting += 1
         try:
             await self._admit(lane, ticket)
@@ -125,7 +124,7 @@ class Queue:
             raise
         finally:
             lane.accepting -= 1
-            self._drop_if_unused(lane)
+            self._lanes.drop_if_unused(lane)
         return ticket
 
     async def _admit(self, lane: Lane, ticket: Ticket) -> None:
@@ -182,32 +181,6 @@ class Queue:
             return Done(session_id=session_id, token_estimate=0)
         return Done(session_id=row.id, token_estimate=row.token_estimate, title=row.title)
 
-    def _lane(self, row: Session) -> Lane:
-        """Of this session, not of a deleted one that had its id."""
-        lane = self._lanes.get(row.id)
-        if lane is None or lane.incarnation != row.incarnation:
-            if lane is not None:
-                self._replaced.add(lane)
-                lane.cancel_turn()
-                lane.abandon()
-                self._drop_if_unused(lane)
-            lane = self._lanes[row.id] = Lane(row)
-        return lane
-
-    def _all_lanes(self) -> list[Lane]:
-        return [*self._lanes.values(), *self._replaced]
-
-    def running(self, session_id: str) -> TurnStream | None:
-        """The turn that runs in this process."""
-        lane = self._lanes.get(session_id)
-        return lane.stream if lane and lane.stream and not lane.stream.over else None
-
-    def under_way(self) -> list[TurnStream]:
-        """All turns that run in this process; paused ones do not run."""
-        return [
-            lane.stream for lane in self._lanes.values() if lane.stream and not lane.stream.over and not lane.paused
-        ]
-
     def is_busy(self, session_id: str) -> bool:
         """Whether this process works on the session, or is about to."""
         lane = self._lanes.get(session_id)
@@ -222,7 +195,7 @@ class Queue:
 
     def stop_paused(self, row: Session) -> bool:
         """Stops a turn that is paused, whichever process asked. The calls that wait are not run."""
-        return self._end_paused(self._lane(row))
+        return self._end_paused(self._lanes.of(row))
 
     def _end_paused(self, lane: Lane) -> bool:
         lane.is_ending = True
@@ -236,18 +209,18 @@ class Queue:
             if lane.stream:
                 tell_answer(lane.stream.events, lane.stream.add, entry)
             self._start_worker(lane)
-        await self._paused.answered(row, self._lane)
+        await self._paused.answered(row, self._lanes.of)
 
     async def idle(self) -> None:
         """Returns when nothing runs and nothing waits in this process."""
-        while workers := [lane.worker for lane in self._all_lanes() if lane.worker]:
+        while workers := [lane.worker for lane in self._lanes if lane.worker]:
             await asyncio.wait(workers)
 
     async def close(self) -> None:
         """Stops what runs, keeping what was said; what waits stays stored, for the next start."""
         self._closing.set()
-        workers = [lane.worker for lane in self._all_lanes() if lane.worker]
-        for lane in self._all_lanes():
+        workers = [lane.worker for lane in self._lanes if lane.worker]
+        for lane in self._lanes:
             if lane.blocked and lane.worker:
                 lane.worker.cancel()  # it waits for another process; the message is stored
             lane.cancel_turn()
@@ -257,9 +230,9 @@ class Queue:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
         await self._paused.close()
-        for lane in self._all_lanes():
+        for lane in self._lanes:
             lane.abandon()
-        for lane in self._all_lanes():  # their messages are stored, and wait for the next start
+        for lane in self._lanes:  # their messages are stored, and wait for the next start
             lane.refuse_all(Busy("Turnlog was closed; the message is answered after the next start"))
         await self._stop_watcher.close()
         with suppress(TurnlogError):  # only estimates would be lost
@@ -291,12 +264,6 @@ class Queue:
         else:
             lane.worker = asyncio.create_task(self._work(lane), name=f"turns of {lane.session_id}")
 
-    def _drop_if_unused(self, lane: Lane) -> None:
-        if lane.worker is None and not lane.accepting and not lane.waiting and not lane.paused:
-            self._replaced.discard(lane)
-            if self._lanes.get(lane.session_id) is lane:
-                del self._lanes[lane.session_id]
-
     async def _work(self, lane: Lane) -> None:
         try:
             async with AsyncExitStack() as stack:
@@ -318,7 +285,7 @@ class Queue:
             lane.stream = lane.stream if lane.paused else None
             if lane.unstored or (lane.waiting and not lane.paused) or (lane.paused and lane.is_ending):
                 self._start_worker(lane)
-            self._drop_if_unused(lane)
+            self._lanes.drop_if_unused(lane)
 
     async def _lease(self, lane: Lane, stack: AsyncExitStack) -> Lease:
         try:
@@ -361,7 +328,7 @@ class Queue:
             elif lane.unstored and not self._closing.is_set():
                 await self._run_unstored(lane, journal, lane.unstored)
             elif journal.waiting and not self._closing.is_set():
-                await self._run(lane, journal, requests.next_waiting(lane, journal))
+                await self._tasks.run(lane, journal, requests.next_waiting(lane, journal))
             else:
                 if lane.waiting or not journal.is_current:
                     await journal.refresh()
@@ -377,7 +344,7 @@ class Queue:
             return True
         try:
             if await self._paused.is_due(lane, journal):
-                await self._run(lane, journal, TurnRequest(resumes=True))
+                await self._tasks.run(lane, journal, TurnRequest(resumes=True))
                 return not self._closing.is_set()
         except Conflict:  # somebody answered while a call was being denied
             return True
@@ -393,101 +360,18 @@ class Queue:
             await journal.refresh()
         else:
             lane.unstored = None
-            await self._run(lane, journal, requests.of_ticket(ticket), ticket)
+            await self._tasks.run(lane, journal, requests.of_ticket(ticket), ticket)
 
     async def _open_journal(self, lane: Lane, lease: Lease, known: Session | None = None) -> Journal:
         """What another process left unfinished in the session is looked after first."""
         journal = await self._runner.open_journal(lane.session_id, lease, lane.incarnation, known=known)
         journal.outage = OutageWait(lease, self._closing)
         if await self._recovery.is_rerun_due(lane, journal):
-            await self._run(lane, journal, TurnRequest())
+            await self._tasks.run(lane, journal, TurnRequest())
         if lane.resumed:
             lane.resumed = False
             await journal.after_restart()
         return journal
-
-    async def _run(self, lane: Lane, journal: Journal, request: TurnRequest, ticket: Ticket | None = None) -> None:
-        lane.task = asyncio.create_task(
-            self._turn(lane, journal, request, ticket), name=f"turn of {journal.session_id}"
-        )
-        try:
-            await asyncio.wait({lane.task})
-        except asyncio.CancelledError:
-            lane.task.cancel()
-            await asyncio.wait({lane.task})
-            raise
-        if not lane.task.cancelled():
-            lane.task.result()
-
-    async def _turn(self, lane: Lane, journal: Journal, request: TurnRequest, ticket: Ticket | None) -> None:
-        seq = await self._begin(lane, journal, request, ticket)
-        if seq is None:
-            return
-        stream = self._announce(lane, journal, seq, request)
-        on_joined = partial(lane.tell_joined, stream)
-        if ticket is not None:
-            ticket.stored.set_result(True)
-            ticket.turn.set_result((stream, 0))
-        on_joined([entry.seq for entry in request.waiting])
-        is_paused = False
-        try:
-            is_paused = await self._runner.run(journal, request, seq, stream.add, on_joined)
-        except Exception as error:
-            stream.add(events.of_error(error))
-            raise
-        finally:
-            if is_paused:
-                stream.hold(None)
-                lane.paused = True
-            else:
-                stream.add(Stopped())  # heard only if the task was cancelled where the runner could not see it
-                lane.stream = None
-
-    async def _begin(self, lane: Lane, journal: Journal, request: TurnRequest, ticket: Ticket | None) -> int | None:
-        """None: there is nothing to run. Only the sender is told of a message that could not be stored."""
-        try:
-            seq = await self._runner.begin(journal, request)
-        except BaseException as error:
-            if ticket is None:
-                raise
-            if journal.is_assumed and isinstance(error, Conflict):
-                return await self._begin_again(lane, journal, ticket)
-            ticket.refuse(error if isinstance(error, TurnlogError) else Busy("the turn was cancelled"))
-            if not isinstance(error, TurnlogError):
-                raise
-            return None
-        if seq is None and ticket is not None:
-            ticket.stored.set_result(False)
-        return seq
-
-    async def _begin_again(self, lane: Lane, journal: Journal, ticket: Ticket) -> None:
-        """The log has changed since the message came: opens the journal again from the store."""
-        journal.reshaped = True
-        if lane.unstored is None:
-            lane.unstored = ticket
-        else:
-            await self._store_waiting(lane, ticket)
-
-    def _announce(self, lane: Lane, journal: Journal, seq: int, request: TurnRequest) -> TurnStream:
-        is_known = request.resumes and lane.stream is not None
-        stream = lane.stream if request.resumes else None
-        if stream is None:
-            stream = TurnStream(journal.session_id, seq, incarnation=journal.incarnation, lease=journal.lease)
-            stream.first = first_of(journal.turn() if request.repeats else (), is_again=request.repeats)
-        stream.hold(journal.lease)
-        lane.unpause()
-        lane.stream = stream
-        if request.resumes:
-            for entry in journal.turn():
-                if isinstance(entry, ApprovalAnswer):
-                    tell_answer(stream.events, stream.add, entry)
-        lane.stopping = self._closing.is_set()
-        if lane.stopping and lane.task:
-            lane.task.cancel()
-        self._stop_watcher.start()
-        for call in () if is_known else self._on_turn:
-            call(stream)
-        return stream
 
     async def _tell_answered_elsewhere(self, lane: Lane, journal: Journal) -> None:
         """Messages that were accepted here and answered by another process."""

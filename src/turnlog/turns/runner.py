@@ -8,14 +8,12 @@ one is an event and a `failed` entry. The caller holds the session's lease; canc
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from itertools import count
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import approvals, events, guard, heard, history, prompt as prompts, repairs, turns
@@ -25,21 +23,20 @@ from ..core.entries import (
     Block,
     Entry,
     Rewind,
-    ToolResult,
     User,
     text_of,
     tool_uses,
 )
 from ..core.events import CompactionEnd, Done, Event, GuardStage, Stopped, Tell, TextDelta, ThinkingDelta
 from ..core.guard import Limits
-from ..core.history import History, TailCache
+from ..core.history import History
 from ..core.prompt import Prompt
 from ..core.repairs import ReportedRepairs
 from ..core.session import Session
 from ..core.tokens import input_tokens
 from ..errors import ProviderBusy, ProviderRefused, ToolLimit, TurnlogError, UsageError
 from ..providers import Delta
-from ..sessions import Loaded, Sessions
+from ..sessions import Sessions
 from ..stores import Clock, Lease, Store
 from ..stores.stamping import now_ms
 from . import asking, guarded_call, retry
@@ -49,72 +46,13 @@ from .calibration import Calibration, Windows
 from .compactor import OnRequest, unlogged
 from .journal import Journal
 from .requests import TurnRequest
-from .tool_context import Recall, context_of
-
-ROUNDS_MAX = 25
-"""Rounds of tool calls in one turn; then the model must answer with what it has."""
-WARM_SESSIONS = 256
-"""Tails kept in memory between turns. With more sessions, the oldest tail is read again for its next turn."""
+from .tool_calls import ToolCalls
+from .tool_context import Recall
+from .turn import ROUNDS_MAX, OnJoined, RoundsEnd, Turn
+from .warm import WARM_SESSIONS, WarmTails
 
 OnAnswer: TypeAlias = Callable[[Session, list[Entry]], Awaitable[None]]
 """(row, the turn's entries) of a turn that has its answer, before `done` is told."""
-
-OnJoined: TypeAlias = Callable[[Sequence[int]], None]
-"""(seqs) of waiting messages that have joined the running turn."""
-
-RoundsEnd: TypeAlias = Literal["answered", "stopped", "paused"]
-"""`stopped`: a message waits that interrupts the turn. `paused`: calls wait for a person's word."""
-
-SKIPPED = "skipped: a new message arrived"
-
-
-class Warm(Struct, frozen=True):
-    """The tail of a log as the last turn left it, and the window it was made for."""
-
-    end: int
-    entries: list[Entry]
-    window: int
-    incarnation: str
-    tail_cache: TailCache
-    failed: CompactionEnd | None = None
-    """A compaction that failed after `done`, when nobody listened any more: the next turn tells it first."""
-
-    def fits(self, row: Session) -> bool:
-        return (self.end, self.incarnation) == (row.last_seq, row.incarnation) and not row.received
-
-
-class Turn:
-    """The state that the steps of one turn share."""
-
-    def __init__(
-        self, journal: Journal, agent: Agent, limits: Limits, began_at: int, tell: Tell, on_joined: OnJoined
-    ) -> None:
-        self.journal = journal
-        self.agent = agent
-        self.limits = limits
-        self.began_at = began_at
-        self.tell = tell
-        self.on_joined = on_joined
-        self.pieces: list[str] = []
-        """Pieces of the streamed text. Joined once, because adding to a text would copy it each time."""
-        self.has_streamed = False
-        """Whether anything of the call that is being made was shown."""
-        self.rounds = 0
-        self.asks = True
-        """Whether somebody can be asked for approval."""
-        self.asked = asking.Asking(journal, agent)
-        self.prompt: Prompt | None = None
-
-    @property
-    def may_call(self) -> bool:
-        return self.rounds < ROUNDS_MAX
-
-    def partial(self, stop: str) -> Assistant | None:
-        """The model's text when it was cut off."""
-        text = "".join(self.pieces)
-        if not text.strip():
-            return None
-        return Assistant(content=[{"type": "text", "text": text}], model=self.agent.provider.model, stop=stop)
 
 
 class Runner:
@@ -138,12 +76,12 @@ class Runner:
         self.journal = journal
         """The kind that turns write to."""
         self._on_request = on_request
-        self._recall = recall
         self._on_answer = on_answer
         self._may_ask = may_ask
-        self._clock = clock
         self._backoff_s = backoff_s
-        self._warm: OrderedDict[str, Warm] = OrderedDict()
+        self._warm = WarmTails(store, sessions)
+        self._tools = ToolCalls(sessions, recall, clock)
+        self.load = self._warm.load
         self._repairs = ReportedRepairs(WARM_SESSIONS)
         self.calibration = Calibration(store.ledger)
         self.windows = Windows(store.ledger, clock)
@@ -153,14 +91,8 @@ class Runner:
 
     def forget(self, session_id: str) -> None:
         """Forgets the cached state of a deleted session."""
-        self._warm.pop(session_id, None)
+        self._warm.forget(session_id)
         self._repairs.forget(session_id)
-
-    async def load(self, session_id: str, incarnation: str | None = None) -> Loaded:
-        """A session's row and tail; the tail from memory, if nothing was written since the last turn here."""
-        row = await self._store.describe(session_id, incarnation=incarnation)
-        warm = self._warm.get(session_id)
-        return Loaded(row, warm.entries) if warm and warm.fits(row) else await self._sessions.load(row)
 
     async def open_journal(
         self, session_id: str, lease: Lease, incarnation: str | None = None, *, known: Session | None = None
@@ -169,37 +101,12 @@ class Runner:
 
         If the log still ends where that row says, nothing is asked of the store: the first append makes sure of it.
         """
-        if known is not None and (loaded := await self._as_of(known)):
+        if known is not None and (loaded := await self._warm.as_of(known)):
             journal = self.journal(self._store, lease, loaded, is_assumed=True)
         else:
             journal = self.journal(self._store, lease, await self.load(session_id, incarnation))
-        if warm := self._warm.get(session_id):
-            journal.tail_cache = warm.tail_cache
+        journal.tail_cache = self._warm.tail_cache(session_id) or journal.tail_cache
         return journal
-
-    async def _as_of(self, row: Session) -> Loaded | None:
-        """The tail of a log that ends where this row says; None if it may have gone on, or needs a look first."""
-        if row.under_way or row.received or row.heard:
-            return None
-        if not row.first_message:
-            return Loaded(row, [])
-        if warm := self._warm.get(row.id):
-            if warm.fits(row):
-                return Loaded(row, warm.entries)
-            if warm.end > row.last_seq:
-                return None  # the row is older than the last turn here
-        loaded = await self._sessions.load(row)
-        return loaded if loaded.entries and loaded.entries[-1].seq == row.last_seq else None
-
-    def _keep_warm(self, turn: Turn, failed: CompactionEnd | None) -> None:
-        journal = turn.journal
-        self._warm.pop(journal.session_id, None)
-        if not journal.reshaped and not journal.damage:
-            self._warm[journal.session_id] = Warm(
-                journal.end, journal.stored, turn.limits.window, journal.incarnation, journal.tail_cache, failed
-            )
-        while len(self._warm) > WARM_SESSIONS:
-            self._warm.popitem(last=False)
 
     async def begin(self, journal: Journal, request: TurnRequest) -> int | None:
         """Stores the user's words. Gives the seq that the turn is known by; None: they had been delivered before."""
@@ -286,7 +193,7 @@ class Runner:
             await self._on_answer(row, turn.journal.turn())
         turn.tell(Done(session_id=row.id, token_estimate=row.token_estimate, title=row.title))
 
-    async def _rounds(self, turn: Turn, calls: Sequence[Block] | None) -> "RoundsEnd":
+    async def _rounds(self, turn: Turn, calls: Sequence[Block] | None) -> RoundsEnd:
         """Calls the model until it calls no more tools. `calls`: those of a turn that was paused, which come first."""
         if calls is None:
             await self._look_back(turn)
@@ -301,7 +208,7 @@ class Runner:
                 if not (calls := tool_uses(reply)):
                     await turn.journal.finish()
                     return "answered"
-            if (ended := await self._tools(turn, calls)) is not None:
+            if (ended := await self._tools.run(turn, calls)) is not None:
                 return ended
             await self._steer(turn)
             turn.rounds += 1
@@ -322,13 +229,11 @@ class Runner:
         """Reports what listeners of earlier turns could not know, and repeats what may have been lost with
         a process.
         """
-        warm = self._warm.get(turn.journal.session_id)
-        if warm and warm.failed and warm.incarnation == turn.journal.incarnation:
-            self._warm[turn.journal.session_id] = replace(warm, failed=None)
-            turn.tell(warm.failed)
+        if failed := self._warm.take_failure(turn):
+            turn.tell(failed)
         for place in turn.journal.damage:
             turn.tell(GuardStage(stage=f"damaged: {place}"))
-        if self._is_resumed(turn):
+        if self._warm.is_resumed(turn):
             self._tell_repairs(turn, repairs.of_tail(history.survey(turn.journal.transcript).tail))
             if turn.agent.when == "after_turn":
                 await self._compact_due(turn, before=turn.began_at)
@@ -337,13 +242,8 @@ class Runner:
         for what in self._repairs.news(turn.journal.session_id, found):
             turn.tell(GuardStage(stage=f"repaired: {what}"))
 
-    def _is_resumed(self, turn: Turn) -> bool:
-        """The first call of this process in this session, or the first with a smaller window."""
-        warm = self._warm.get(turn.journal.session_id)
-        return warm is None or warm.incarnation != turn.journal.incarnation or warm.window > turn.limits.window
-
     async def _reply(self, turn: Turn) -> Assistant:
-        first = turn.rounds == 0 and (turn.agent.when != "after_turn" or self._is_resumed(turn))
+        first = turn.rounds == 0 and (turn.agent.when != "after_turn" or self._warm.is_resumed(turn))
         limits = _fitting_only(turn.limits) if first and turn.agent.when == "after_turn" else turn.limits
         fitted = await guarded_call.run(
             turn.journal,
@@ -399,50 +299,6 @@ class Runner:
                     tell(event)
         raise ProviderRefused("the model's answer was incomplete")
 
-    async def _tools(self, turn: Turn, calls: Sequence[Block]) -> "RoundsEnd | None":
-        """One after another, unless their tools are declared parallel. A message that steers skips those not begun.
-
-        None: all have results. `stopped`: a message waits that interrupts the turn. `paused`: calls wait for a person.
-        """
-        left = list(calls)
-        while left:
-            modes = {entry.mode for entry in await turn.journal.look_for_waiting()}
-            if "steer" in modes:
-                break
-            if "interrupt" in modes:
-                return "stopped"
-            judged = turn.asked.judge(left[0])
-            if judged.verdict == "ask" and turn.asks:
-                for request in await turn.asked.request(left, self._clock()):
-                    turn.tell(events.of_request(request))
-                return "paused"
-            group = turn.asked.next_group(left) if judged.verdict == "run" else left[:1]
-            left = left[len(group) :]
-            for call in group:
-                turn.tell(events.of_call(call))
-            if judged.verdict == "run":
-                results = await self._run_group(turn, group)
-            else:
-                words = asking.NOBODY_TO_ASK if judged.verdict == "ask" else judged.why
-                results = [asking.denied(str(call["id"]), words) for call in group]
-            await turn.journal.append(*results)
-            for result in results:
-                turn.tell(events.of_result(result))
-        await self._skip(turn, left)
-        return None
-
-    async def _skip(self, turn: Turn, calls: Sequence[Block]) -> None:
-        skipped = [ToolResult(tool_use_id=str(call["id"]), content=SKIPPED, is_error=True) for call in calls]
-        if skipped:
-            await turn.journal.append(*skipped)
-        for call, result in zip(calls, skipped, strict=True):
-            turn.tell(events.of_call(call))
-            turn.tell(events.of_result(result))
-
-    async def _run_group(self, turn: Turn, group: Sequence[Block]) -> list[ToolResult]:
-        context = context_of(self._sessions, turn.journal, turn.agent.name, turn.began_at, self._recall)
-        return await asyncio.gather(*(turn.asked.run(call, context) for call in group))
-
     async def _steer(self, turn: Turn) -> None:
         """Messages that steer join the turn."""
         joining = [entry.seq for entry in await turn.journal.look_for_waiting() if entry.mode == "steer"]
@@ -456,7 +312,7 @@ class Runner:
             with suppress(TurnlogError):
                 end = await self._compact_due(turn)
                 failed = end if end and end.error else None
-        self._keep_warm(turn, failed)
+        self._warm.keep(turn, failed)
 
     async def _compact_due(self, turn: Turn, before: int | None = None) -> CompactionEnd | None:
         """If a trigger holds for the log, or for the log as it was before an entry."""

@@ -1,0 +1,90 @@
+"""The tails of sessions that had a turn in this process, kept in memory for their next one."""
+
+from collections import OrderedDict
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..core.entries import Entry
+from ..core.events import CompactionEnd
+from ..core.history import TailCache
+from ..core.session import Session
+from ..sessions import Loaded, Sessions
+from ..stores import Store
+from .turn import Turn
+
+WARM_SESSIONS = 256
+"""Tails kept in memory between turns. With more sessions, the oldest tail is read again for its next turn."""
+
+
+class _Warm(Struct, frozen=True):
+    """The tail of a log as the last turn left it, and the window it was made for."""
+
+    end: int
+    entries: list[Entry]
+    window: int
+    incarnation: str
+    tail_cache: TailCache
+    failed: CompactionEnd | None = None
+    """A compaction that failed after `done`, when nobody listened any more: the next turn tells it first."""
+
+    def fits(self, row: Session) -> bool:
+        return (self.end, self.incarnation) == (row.last_seq, row.incarnation) and not row.received
+
+
+class WarmTails:
+    def __init__(self, store: Store, sessions: Sessions) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._warm: OrderedDict[str, _Warm] = OrderedDict()
+
+    def forget(self, session_id: str) -> None:
+        self._warm.pop(session_id, None)
+
+    def tail_cache(self, session_id: str) -> TailCache | None:
+        """What was built of its tail for earlier calls."""
+        warm = self._warm.get(session_id)
+        return warm.tail_cache if warm else None
+
+    async def load(self, session_id: str, incarnation: str | None = None) -> Loaded:
+        """A session's row and tail; the tail from memory, if nothing was written since the last turn here."""
+        row = await self._store.describe(session_id, incarnation=incarnation)
+        warm = self._warm.get(session_id)
+        return Loaded(row, warm.entries) if warm and warm.fits(row) else await self._sessions.load(row)
+
+    async def as_of(self, row: Session) -> Loaded | None:
+        """The tail of a log that ends where this row says; None if it may have gone on, or needs a look first."""
+        if row.under_way or row.received or row.heard:
+            return None
+        if not row.first_message:
+            return Loaded(row, [])
+        if warm := self._warm.get(row.id):
+            if warm.fits(row):
+                return Loaded(row, warm.entries)
+            if warm.end > row.last_seq:
+                return None  # the row is older than the last turn here
+        loaded = await self._sessions.load(row)
+        return loaded if loaded.entries and loaded.entries[-1].seq == row.last_seq else None
+
+    def keep(self, turn: Turn, failed: CompactionEnd | None) -> None:
+        journal = turn.journal
+        self._warm.pop(journal.session_id, None)
+        if not journal.reshaped and not journal.damage:
+            self._warm[journal.session_id] = _Warm(
+                journal.end, journal.stored, turn.limits.window, journal.incarnation, journal.tail_cache, failed
+            )
+        while len(self._warm) > WARM_SESSIONS:
+            self._warm.popitem(last=False)
+
+    def is_resumed(self, turn: Turn) -> bool:
+        """The first call of this process in this session, or the first with a smaller window."""
+        warm = self._warm.get(turn.journal.session_id)
+        return warm is None or warm.incarnation != turn.journal.incarnation or warm.window > turn.limits.window
+
+    def take_failure(self, turn: Turn) -> CompactionEnd | None:
+        """The compaction that failed after the last turn here, once."""
+        warm = self._warm.get(turn.journal.session_id)
+        if warm is None or warm.incarnation != turn.journal.incarnation:
+            return None
+        self._warm[turn.journal.session_id] = replace(warm, failed=None)
+        return warm.failed

@@ -1,0 +1,171 @@
+"""The agents of the settings, each with its model, its tools and its limits."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..access import own_files
+from ..errors import ProviderError, TurnlogError, UsageError
+from ..providers import Provider
+from ..providers.opening import SHARED, open_provider, renamed
+from ..sessions.checking import checked_methods
+from ..settings import AgentSettings, Settings, limits_of
+from ..tools import ApprovalPolicy, Tool, Toolbox, file_tools, history_tools
+from ..tools.kept import KeptFiles
+from ..turns.agent import Agent, schemas
+from ..turns.compactor import Compactor, OnRequest, unlogged
+from ..turns.request_log import RequestLog
+from .on_demand import UntilClosed
+
+OwnTool = Tool | Callable[..., Any]
+
+
+@checked_methods
+class ConfiguredAgents(UntilClosed):
+    """Opens an agent at its first turn, so that a missing API key is an error of that turn only."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        tools: Sequence[OwnTool] = (),
+        workspace: str | Path | None = None,
+        provider: Provider | None = None,
+        log: RequestLog | None = None,
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._tools = tools
+        self._workspace = workspace
+        self._provider = provider
+        self._on_request: OnRequest = log.write if log else unlogged
+        self._ready: dict[str, Agent] = {}
+        self._opened: dict[str | None, Provider] = {}
+        self._making = asyncio.Lock()
+
+    async def get(self, name: str) -> Agent:
+        self.check_open()
+        async with self._making:  # two simultaneous first turns get one agent, with one set of MCP servers
+            if name not in self._ready:
+                self._ready[name] = await self._make(name)
+            return self._ready[name]
+
+    def check(self, name: str) -> None:
+        """Raises UsageError if the agent, or the model it names, does not exist: before anything is stored for it.
+
+        Errors that only a call can show, such as a missing API key, are errors of the turn.
+        """
+        own = self._own(name)
+        with suppress(ProviderError):
+            self._models(own)
+
+    async def upstream(self, model: str | None) -> Agent:
+        """A model without tools or system prompt: clients of a relay bring their own."""
+        self.check_open()
+        provider = self._upstream_provider(model)
+        summary = self._settings.model.summary_model
+        return Agent(
+            name="",
+            provider=provider,
+            compactor=self._compactor(self._open(summary) if summary else provider),
+            toolbox=Toolbox([]),
+            limits=limits_of(self._settings, window=provider.window),
+            max_output=self._settings.model.max_output,
+        )
+
+    def _upstream_provider(self, model: str | None) -> Provider:
+        """Names of one API share its connections, so that a client's choice of names opens nothing."""
+        if self._provider is not None:
+            return self._provider
+        kind, _, name = (model or "").partition(":")
+        known = (self._settings.model.name, *(own.model for own in self._settings.agents.values()))
+        if kind in SHARED and name and model not in known:
+            return renamed(self._open(kind), name)
+        return self._open(model or self._settings.model.name)
+
+    async def pin_tokens(self, name: str) -> int:
+        """A share of the model's own window, if the model is available."""
+        try:
+            window = (await self.get(name)).limits.window
+        except TurnlogError:
+            window = limits_of(self._settings).window
+        return int(self._settings.compaction.pin_budget * window)
+
+    async def _make(self, name: str) -> Agent:
+        settings = self._settings
+        own = self._own(name)
+        provider, summariser = self._models(own)
+        toolbox = await self._toolbox(own)
+        limits = limits_of(settings, window=provider.window, system=own.system)
+        return Agent(
+            name=name,
+            provider=provider,
+            compactor=self._compactor(summariser),
+            toolbox=toolbox,
+            limits=replace(limits, tools=schemas(toolbox), history_note=settings.compaction.history_note),
+            when=settings.compaction.when,
+            max_output=settings.model.max_output,
+            approval=ApprovalPolicy(
+                mode=own.approval or settings.tools.approval,
+                allow=settings.tools.allow,
+                deny=settings.tools.deny,
+                expires_s=settings.tools.approval_s,
+            ),
+        )
+
+    def _compactor(self, summariser: Provider) -> Compactor:
+        return Compactor(
+            summarise=summariser.summarise,
+            model=summariser.model,
+            window=summariser.window,
+            words=self._settings.compaction.summary_words,
+            chars=self._settings.compaction.summary_chars,
+            on_request=self._on_request,
+            timeout_s=self._settings.compaction.summary_timeout_s,
+        )
+
+    def _own(self, name: str) -> AgentSettings:
+        agents = self._settings.agents
+        if name not in agents and name != "main":
+            raise UsageError(f"there is no agent {name!r}", hint=_where_agents_are_named(name, ("main", *agents)))
+        return agents.get(name, AgentSettings())
+
+    def _models(self, own: AgentSettings) -> tuple[Provider, Provider]:
+        """(the model that answers, the model that summarises)"""
+        model = self._settings.model
+        provider = self._provider or self._open(own.model or model.name)
+        return provider, self._open(model.summary_model) if model.summary_model else provider
+
+    def _open(self, name: str | None) -> Provider:
+        if name not in self._opened:
+            model = self._settings.model
+            self._opened[name] = open_provider(name, window=model.window, max_output=model.max_output)
+            self.push_async_callback(self._opened[name].close)
+        return self._opened[name]
+
+    async def _toolbox(self, own: AgentSettings) -> Toolbox:
+        recalls = own.tools is not None and "recall" in own.tools  # only if the agent has that tool
+        there: list[OwnTool] = [*history_tools(with_recall=recalls), *self._tools]
+        folder = own.workspace or self._workspace
+        if folder is not None:
+            fence = own_files.fence(self._settings, os.environ)
+            there += file_tools(Path(folder).expanduser(), fence, KeptFiles(own_files.kept(self._settings)))
+        if self._settings.mcp:
+            from ..tools.mcp import mcp_tools
+
+            for name, given in self._settings.mcp.items():
+                there += await self.enter_async_context(mcp_tools(name, given))
+        toolbox = Toolbox(there)
+        return toolbox if own.tools is None else toolbox.subset(own.tools)
+
+
+def _where_agents_are_named(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    meant = f"Did you mean {near[0]!r}? " if near else ""
+    return f"{meant}An agent is made by [agents.{name}] in config.toml."
