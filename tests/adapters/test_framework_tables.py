@@ -10,6 +10,7 @@ import turnlog
 from turnlog.adapters.framework_tables import import_framework, is_framework
 
 from ..cli.running import run
+from ..stores import postgres
 
 ITEMS = [
     {"role": "user", "content": "What is 2 + 2?"},
@@ -20,21 +21,37 @@ ITEMS = [
 ]
 
 
+def theirs_in(kind, tmp_path):
+    """Where the framework keeps its tables: (what the import is given, what SQLAlchemy is given)."""
+    if kind == "sqlite":
+        return f"{tmp_path}/theirs.db", f"sqlite+aiosqlite:///{tmp_path}/theirs.db"
+    server = postgres.server()
+    url = server.url(server.database(tmp_path))
+    return url, url.replace("postgresql://", "postgresql+psycopg://")
+
+
 def into(tmp_path):
     return turnlog.open(f"sqlite:{tmp_path}/ours.db", home=tmp_path / "home", store_durability="os")
 
 
-@pytest.mark.parametrize("kind", ["SQLiteSession", "SQLAlchemySession"])
-def test_sessions_of_openai_agents_go_on(kind, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "base"), [("SQLiteSession", "sqlite"), ("SQLAlchemySession", "sqlite"), ("SQLAlchemySession", "postgres")]
+)
+def test_sessions_of_openai_agents_go_on(kind, base, tmp_path):
     agents = pytest.importorskip("agents")
     adapter = pytest.importorskip("turnlog.adapters.openai_agents")
-    path = tmp_path / "theirs.db"
+    path, address = theirs_in(base, tmp_path)
+    engines = []
 
     def theirs(name):
         if kind == "SQLiteSession":
             return agents.SQLiteSession(name, path)
-        extension = pytest.importorskip("agents.extensions.memory.sqlalchemy_session")
-        return extension.SQLAlchemySession.from_url(name, url=f"sqlite+aiosqlite:///{path}", create_tables=True)
+        from agents.extensions.memory import SQLAlchemySession
+        from sqlalchemy.ext.asyncio import create_async_engine
+
+        if not engines:
+            engines.append(create_async_engine(address))
+        return SQLAlchemySession(name, engine=engines[0], create_tables=True)
 
     async def work():
         for name in ("ann", "bob: weird/id"):
@@ -57,15 +74,25 @@ def test_sessions_of_openai_agents_go_on(kind, tmp_path):
             await session.add_items([{"role": "user", "content": "other"}])
             assert any("differs" in note for one in await import_framework(t, str(path)) for note in one.notes)
             assert len(await t.sessions.search("2 + 2")) >= 1
+        for engine in engines:
+            await engine.dispose()
 
     asyncio.run(work())
 
 
-def test_threads_of_langgraph_go_on(tmp_path):
-    pytest.importorskip("langgraph.checkpoint.sqlite")
+def saver_of(base, path):
+    if base == "sqlite":
+        from langgraph.checkpoint.sqlite import SqliteSaver as Saver
+    else:
+        from langgraph.checkpoint.postgres import PostgresSaver as Saver
+    return Saver.from_conn_string(path)
+
+
+@pytest.mark.parametrize("base", ["sqlite", "postgres"])
+def test_threads_of_langgraph_go_on(base, tmp_path):
+    pytest.importorskip("langgraph.graph")
     adapter = pytest.importorskip("turnlog.adapters.langgraph")
     from langchain_core.messages import AIMessage, HumanMessage
-    from langgraph.checkpoint.sqlite import SqliteSaver
     from langgraph.graph import START, MessagesState, StateGraph
 
     def answer(state):
@@ -77,9 +104,10 @@ def test_threads_of_langgraph_go_on(tmp_path):
         made.add_edge(START, "answer")
         return made.compile(checkpointer=saver)
 
-    path = tmp_path / "theirs.sqlite"
+    path, _ = theirs_in(base, tmp_path)
     config = {"configurable": {"thread_id": "ann"}}
-    with SqliteSaver.from_conn_string(str(path)) as saver:
+    with saver_of(base, path) as saver:
+        saver.setup()
         for n in range(3):
             graph(saver).invoke({"messages": [HumanMessage(f"question {n}")]}, config)
         before = [(one.config, one.checkpoint, one.metadata, one.parent_config, one.pending_writes)
@@ -101,23 +129,29 @@ def test_threads_of_langgraph_go_on(tmp_path):
     asyncio.run(work())
 
 
-@pytest.mark.parametrize("kind", ["SqliteSessionService", "DatabaseSessionService"])
-def test_sessions_of_adk_go_on(kind, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "base"),
+    [
+        ("SqliteSessionService", "sqlite"),
+        ("DatabaseSessionService", "sqlite"),
+        ("DatabaseSessionService", "postgres"),
+    ],
+)
+def test_sessions_of_adk_go_on(kind, base, tmp_path):
     pytest.importorskip("google.adk")
     adapter = pytest.importorskip("turnlog.adapters.google_adk")
     from google.adk.events import Event, EventActions
     from google.genai import types
 
-    path = tmp_path / "theirs.db"
+    path, address = theirs_in(base, tmp_path)
     if kind == "SqliteSessionService":
         from google.adk.sessions.sqlite_session_service import SqliteSessionService
 
-        theirs = SqliteSessionService(str(path))
+        theirs = SqliteSessionService(path)
     else:
-        pytest.importorskip("sqlalchemy")
         from google.adk.sessions.database_session_service import DatabaseSessionService
 
-        theirs = DatabaseSessionService(f"sqlite+aiosqlite:///{path}")
+        theirs = DatabaseSessionService(address)
     place = {"app_name": "app", "user_id": "ann", "session_id": "one"}
 
     async def work():
@@ -127,6 +161,7 @@ def test_sessions_of_adk_go_on(kind, tmp_path):
             actions = EventActions(state_delta={"n": n, "user:m": n})
             await theirs.append_event(session, Event(author="user", invocation_id="i", content=said, actions=actions))
         wanted = await theirs.get_session(**place)
+        await theirs.close()
         async with into(tmp_path) as t:
             assert [one.entries for one in await import_framework(t, str(path))] == [3]
             assert [one.entries for one in await import_framework(t, str(path))] == [0]

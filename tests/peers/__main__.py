@@ -43,6 +43,14 @@ SUITES = {
 }
 
 
+LEFT_OUT = {
+    "claude_agent_sdk": [
+        "tests/test_session_resume.py::TestTimeoutsAndErrors::test_cancelled_after_mkdtemp_cleans_temp_dir",
+    ]
+}
+"""On a server: this test gives `load` 50 steps of the event loop, whatever time they take."""
+
+
 def lowest_of(extra):
     """`name==version` for the lowest version that the extra allows."""
     with (ROOT / "pyproject.toml").open("rb") as file:
@@ -74,6 +82,7 @@ def run(name, folder, keep, postgres, *, lowest):
     adapter = []
     if postgres:
         env |= {"PEER_POSTGRES": postgres, "PEER_PATH": str(Path(__file__).parent)}
+        env["PYTEST_ADDOPTS"] = " ".join(f"--deselect={test}" for test in LEFT_OUT.get(name, ()))
         adapter = [f"peer_postgres.{suite.adapter}"]
     done = subprocess.run([folder / f"{name}.sh", *adapter], env=env, capture_output=True, text=True, check=False)
     what = "lowest" if lowest else "newest"

@@ -7,7 +7,6 @@ object. A suite imports this module by its name alone, because its own tests are
 import hashlib
 import os
 import threading
-import uuid
 import weakref
 from functools import cache
 from importlib import import_module
@@ -40,7 +39,7 @@ def on_postgres(name):
 
 
 def address(url):
-    place = str(uuid.uuid4()) if url in (None, "memory:") else url
+    place = os.urandom(8).hex() if url in (None, "memory:") else url
     return f"{os.environ['PEER_POSTGRES']}&schema=t_{hashlib.sha256(place.encode()).hexdigest()[:20]}"
 
 

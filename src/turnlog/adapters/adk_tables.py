@@ -15,15 +15,25 @@ if TYPE_CHECKING:
 
 
 async def import_sessions(t: Turnlog, tables: "FrameworkReader", shown: str, source: str) -> list[Imported]:
-    theirs = _service(tables, source)
     ours = TurnlogSessionService(store=t)
     imported: list[Imported] = []
-    places = tables.rows("SELECT app_name, user_id, id FROM sessions ORDER BY app_name, user_id, id")
-    for app, user, name in list(places):
-        found = await theirs.get_session(app_name=app, user_id=user, session_id=name)
-        if found is not None:
-            imported.append(await _imported(ours, found, f"{shown} {app}/{user}/{name}"))
+    places = list(tables.rows("SELECT app_name, user_id, id FROM sessions ORDER BY app_name, user_id, id"))
+    theirs = _service(tables, source)
+    try:
+        for app, user, name in places:
+            found = await theirs.get_session(app_name=app, user_id=user, session_id=name)
+            if found is not None:
+                imported.append(await _imported(ours, found, f"{shown} {app}/{user}/{name}"))
+    finally:
+        await _close(theirs)
     return imported
+
+
+async def _close(service: "BaseSessionService") -> None:
+    """Not all services and versions have something to close."""
+    close = getattr(service, "close", None)
+    if close is not None:
+        await close()
 
 
 def _service(tables: "FrameworkReader", source: str) -> "BaseSessionService":
