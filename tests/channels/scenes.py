@@ -8,6 +8,7 @@ import json
 import os
 import time
 from contextlib import asynccontextmanager
+from urllib.parse import urlencode
 
 import httpx
 
@@ -98,6 +99,15 @@ class World:
         return {kind: {**every[kind], **more} for kind in kinds or every}
 
 
+class DirectWorld(World):
+    """Platforms that are reached by their real addresses."""
+
+    def __init__(self, world):
+        self.discord = world.discord
+
+    transport = None
+
+
 class Desk:
     def __init__(self, t, convlog, gateway, log, clock):
         self.t, self.convlog, self.gateway, self.log, self.clock = t, convlog, gateway, log, clock
@@ -183,6 +193,12 @@ def slack_headers(body, *, secret="signing", at=None):
     digest = hmac.new(secret.encode(), f"v0:{stamp}:".encode() + body, hashlib.sha256).hexdigest()
     headers = {"x-slack-request-timestamp": stamp, "x-slack-signature": f"v0={digest}"}
     return {**headers, "content-type": "application/json"}
+
+
+def slack_press_hook(payload, *, secret="signing", at=None):
+    body = urlencode({"payload": json.dumps(payload)}).encode()
+    headers = {**slack_headers(body, secret=secret, at=at), "content-type": "application/x-www-form-urlencoded"}
+    return Hook(headers=headers, body=body, now_s=time.time())
 
 
 def feishu_hook(world, fields, *, at=None, key="encrypt"):

@@ -14,7 +14,7 @@ from turnlog.channels.accounts import open_channels
 from turnlog.testing.platforms.telegram import TelegramPlatform
 
 from ..waiting import GIVES_UP_S
-from .scenes import SECRET, World, desk, run, telegram_hook
+from .scenes import SECRET, DirectWorld, desk, run, telegram_hook
 
 OUT = Outgoing(address=Address(chat="5"), text="good day", token="t" * 24)
 
@@ -220,12 +220,3 @@ def test_discord_the_library_brings_messages_from_a_gateway_and_each_is_answered
                 assert sorted(m["where"] for m in world.discord.sent) == ["50", "60", "70", "900"]
 
     run(main())
-
-
-class DirectWorld(World):
-    """Platforms that are reached by their real addresses."""
-
-    def __init__(self, world):
-        self.discord = world.discord
-
-    transport = None

@@ -93,6 +93,24 @@ def test_the_first_answer_counts_and_a_call_that_does_not_wait_has_none():
     admit(row, [replace(answer("c"), ts=TS)], leased=False)  # a copy of another log
 
 
+def test_an_answer_to_an_earlier_question_does_not_count_for_a_later_one_with_the_same_id():
+    row = describe(None, log(*ASKED, answer("a"), answer("b"), RESUMED, calls("a"), request("a")))
+    with pytest.raises(NotFound):
+        admit(row, [answer("a", request=4)], leased=False)
+    admit(row, [answer("a", request=row.last_seq)], leased=False)
+    assert of_request(log(*ASKED)[3]).seq == 4
+
+
+def test_a_question_whose_turn_was_cut_short_has_no_part_in_a_later_one_with_the_same_id():
+    result = ToolResult(tool_use_id="a", content="x")
+    first, other, later = approvals.records(
+        log(*ASKED, Failed(code="interrupted"), User(content="again"), calls("a"), request("a"), answer("a"), result)
+    )
+    assert (first.state, first.by, first.ran) == ("denied", "", False)
+    assert other.state == "denied"
+    assert (later.state, later.by, later.ran) == ("approved", "ann", True)
+
+
 def test_only_the_holder_of_the_lease_asks_and_resumes():
     row = describe(None, log(*ASKED))
     for body in (request("c"), RESUMED):

@@ -352,6 +352,42 @@ def test_a_call_that_nobody_answers_in_time_is_denied(url):
     run(main())
 
 
+def test_an_answer_that_comes_too_late_denies_the_call_though_no_process_noticed_the_time(url):
+    clock = FixedClock()
+
+    async def main():
+        async with asked(url, clock=clock):
+            pass
+        clock.advance(hours=25)
+        sent = Sent()
+        async with opened(url, ScriptedProvider([{"text": "finished."}]), tools=[sent.tool], clock=clock) as t:
+            with pytest.raises(Conflict, match="too long"):
+                await t.approve(KEY, "c1", always=True)
+            await until(lambda: not t.queue.is_busy("x") and t._parts.agents._provider.prompts)
+            await t.queue.idle()
+            assert results(await log(t)) == ["denied: nobody answered in time"]
+            assert sent.to == []
+            assert not (await t.session(KEY)).allowed
+
+    run(main())
+
+
+def test_an_answer_to_an_earlier_question_never_approves_a_later_one_with_the_same_id(url):
+    async def main():
+        async with asked(url, ASK, call("send", to="bob")) as (t, task, events, sent):
+            [first] = of_type(events, ApprovalRequest)
+            await t.approve(KEY, "c1", request=first.seq)
+            await until(lambda: len(of_type(events, ApprovalRequest)) == 2)
+            with pytest.raises(NotFound):
+                await t.approve(KEY, "c1", request=first.seq)
+            await t.deny(KEY, "c1", request=of_type(events, ApprovalRequest)[1].seq)
+            await task
+            assert sent.to == ["ann"]
+            assert [one.state for one in await t.approvals(KEY)] == ["approved", "denied"]
+
+    run(main())
+
+
 def test_an_approval_counts_only_where_it_was_asked_for(url):
     async def main():
         async with asked(url):

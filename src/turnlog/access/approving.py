@@ -8,14 +8,14 @@ from inspect import isawaitable
 from typing import Any, TypeAlias, cast
 
 from ..core import approvals
-from ..core.approvals import WORDS_MAX_CHARS, ApprovalRecord
+from ..core.approvals import BY_TURNLOG, EXPIRED, WORDS_MAX_CHARS, ApprovalRecord
 from ..core.entries import ApprovalAnswer
 from ..core.events import ApprovalRequest, Event
 from ..core.session import Session
 from ..errors import Conflict, NotFound
 from ..sessions import Sessions
 from ..sessions.checking import checked_methods
-from ..stores import Store
+from ..stores import Clock, Store
 from ..turns.queue import Queue
 from .finding import SessionFinder
 from .parts import Where
@@ -32,6 +32,7 @@ class ApprovalVerbs:
     _finder: SessionFinder
     _store: Store
     _queue: Queue
+    _clock: Clock
 
     async def approvals(self, where: Where) -> list[ApprovalRecord]:
         """Every call of this session that needed approval, with its answer and what came of it; the newest last."""
@@ -46,29 +47,39 @@ class ApprovalVerbs:
         input: dict[str, Any] | None = None,  # noqa: A002 - the name of the field
         always: bool = False,
         by: str | None = None,
+        request: int = 0,
     ) -> ApprovalAnswer:
         """Approves a call that waits; its turn goes on when no other call waits. Conflict if it was answered before.
 
         `input`: run it with these arguments instead. `always`: calls that match the pattern of the request need no
-        approval in this session any more.
+        approval in this session any more. `request`: the seq of the question that this answers; without it, the one
+        that waits under this id.
         """
         row = await self._finder.opened(where, write=True)
         asked = approvals.asked(await self.sessions.read(row.id, incarnation=row.incarnation)) if always else {}
         pattern = asked[call_id].request.always if call_id in asked else ""
         by = by or self.sessions.principal.name
-        body = ApprovalAnswer(call=call_id, word="approved", by=by, input=input, always=pattern)
+        body = ApprovalAnswer(call=call_id, word="approved", by=by, input=input, always=pattern, request=request)
         return await self._answer(row, body)
 
-    async def deny(self, where: Where, call_id: str, words: str = "", *, by: str | None = None) -> ApprovalAnswer:
+    async def deny(
+        self, where: Where, call_id: str, words: str = "", *, by: str | None = None, request: int = 0
+    ) -> ApprovalAnswer:
         """Denies a call that waits; the model reads the words. Conflict if it was answered before."""
         row = await self._finder.opened(where, write=True)
         by, words = by or self.sessions.principal.name, words[:WORDS_MAX_CHARS]
-        return await self._answer(row, ApprovalAnswer(call=call_id, word="denied", by=by, words=words))
+        return await self._answer(row, ApprovalAnswer(call=call_id, word="denied", by=by, words=words, request=request))
 
     async def _answer(self, row: Session, body: ApprovalAnswer) -> ApprovalAnswer:
+        """A question whose time is over counts as denied, also if no process has noticed it yet."""
+        late = any(one.call == body.call and 0 < one.expires <= self._clock() for one in row.approvals)
+        if late:
+            body = ApprovalAnswer(call=body.call, word="denied", by=BY_TURNLOG, words=EXPIRED, request=body.request)
         appended = await self._store.append(row.id, [body], incarnation=row.incarnation)
         entry = cast("ApprovalAnswer", appended[0])
         await self._queue.answered(appended.row, entry)
+        if late:
+            raise Conflict(f"the call {body.call!r} waited too long and was denied", hint="Ask for it again.")
         return entry
 
     async def _answering(self, row: Session, told: AsyncIterator[Event], approve: Approver) -> AsyncGenerator[Event]:
@@ -87,8 +98,8 @@ class ApprovalVerbs:
         try:
             if word is True or isinstance(word, dict):
                 given = cast("dict[str, Any]", word) if isinstance(word, dict) else None
-                await self.approve(row, request.call_id, input=given)
+                await self.approve(row, request.call_id, input=given, request=request.seq)
             else:
-                await self.deny(row, request.call_id, word if isinstance(word, str) else "")
+                await self.deny(row, request.call_id, word if isinstance(word, str) else "", request=request.seq)
         except (Conflict, NotFound):
             return  # somebody else was faster, or the turn was stopped

@@ -171,15 +171,16 @@ class SessionHandle(BoundSession):
         input: dict[str, Any] | None = None,  # noqa: A002 - the name of the field
         always: bool = False,
         by: str | None = None,
+        request: int = 0,
     ) -> ApprovalAnswer:
-        """Approves a call that waits. `input`: with these arguments instead. `always`: calls like it too.
-        Example: `await chat.approve("call_1")`
+        """Approves a call that waits. `input`: with these arguments instead. `always`: calls like it too. `request`:
+        only this question (its `seq`). Example: `await chat.approve("call_1")`
         """
-        return await self._access.approve(self, call_id, input=input, always=always, by=by)
+        return await self._access.approve(self, call_id, input=input, always=always, by=by, request=request)
 
-    async def deny(self, call_id: str, words: str = "", *, by: str | None = None) -> ApprovalAnswer:
+    async def deny(self, call_id: str, words: str = "", *, by: str | None = None, request: int = 0) -> ApprovalAnswer:
         """Denies a call that waits; the model reads the words. Example: `await chat.deny("call_1", "not today")`"""
-        return await self._access.deny(self, call_id, words, by=by)
+        return await self._access.deny(self, call_id, words, by=by, request=request)
 
     async def stop(self) -> bool:
         """Stops the turn that runs in this session, in any process; whether there was one. Keeps what was said.

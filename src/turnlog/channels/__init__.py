@@ -8,7 +8,7 @@ request before it parses them.
 import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +18,8 @@ from ..core.keys import DmScope, Inbound
 from ..core.splitting import Unit
 from ..errors import Denied, TurnlogError, UsageError
 
+BUTTON_MAX_BYTES = 64
+"""What Telegram lets a button carry; other platforms take more."""
 REPLAY_S = 300
 """How far the timestamp of a signed request may be from now; without a limit a captured request could be replayed."""
 
@@ -79,6 +81,28 @@ class Arrival(Struct, frozen=True, kw_only=True):
     """The sender's, if the platform says so: "zh-hans", "en" …"""
 
 
+class Button(Struct, frozen=True, kw_only=True):
+    """A button below a message. Its value comes back in a `Press`."""
+
+    label: str
+    value: str
+    """At most `BUTTON_MAX_BYTES`."""
+    style: Literal["good", "plain", "bad"] = "plain"
+
+
+class Press(Struct, frozen=True, kw_only=True):
+    """Somebody pressed a button of a message of the bot."""
+
+    value: str
+    address: Address
+    message_id: str
+    """Of the message that has the button."""
+    sender_id: str
+    sender_name: str = ""
+    token: str = ""
+    """With which the platform takes the response, if it has one."""
+
+
 class Outgoing(Struct, frozen=True, kw_only=True):
     """One piece of a reply."""
 
@@ -87,6 +111,8 @@ class Outgoing(Struct, frozen=True, kw_only=True):
     token: str
     """The same for each attempt at this piece: a platform that compares tokens takes it once."""
     part: int = 0
+    buttons: tuple[Button, ...] = ()
+    """Only for a `ButtonChannel`."""
 
 
 class Hook(Struct, frozen=True, kw_only=True):
@@ -109,10 +135,11 @@ class Answer(Struct, frozen=True, kw_only=True):
 class Reception(Struct, frozen=True, kw_only=True):
     arrivals: tuple[Arrival, ...] = ()
     answer: Answer = Answer()
+    press: Press | None = None
 
 
-Take: TypeAlias = Callable[[Arrival], Awaitable[None]]
-"""Returns when the message is durable."""
+Take: TypeAlias = Callable[[Arrival | Press], Awaitable[None]]
+"""Returns when the message, or the answer that a press gives, is durable."""
 
 
 class Channel(Protocol):
@@ -146,6 +173,25 @@ class Channel(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class ButtonChannel(Channel, Protocol):
+    """A channel whose platform shows buttons below a message."""
+
+    def respond(self, press: Press, note: str, text: str) -> Answer | None:
+        """The response to the request that brought the press: it tells the note to the person who pressed, and gives
+        the message the new text without buttons, unless the text is empty. None: `settle` does both.
+        """
+        ...
+
+    async def settle(self, press: Press, note: str, text: str) -> None:
+        """The same by calls to the platform, if `respond` gave None."""
+        ...
+
+    async def edit(self, address: Address, message_id: str, text: str) -> None:
+        """Gives a message of the bot another text and takes its buttons away."""
+        ...
 
 
 def same(given: str, expected: str) -> bool:

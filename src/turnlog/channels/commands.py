@@ -4,25 +4,19 @@ A command is run and answered, but never stored and never shown to a model; so i
 sessions of the chat it was written in.
 """
 
-import hashlib
-import json
 import re
 
 from msgspec import Struct
 
 from ..core import approvals, keys
-from ..core.events import ApprovalRequest
 from ..core.keys import SessionKey
-from ..core.plain import shorten
 from ..core.query import UNTRASHED, Query
 from ..core.session import Session
 from ..errors import TurnlogError
 from ..library import Turnlog
 from ..texts import Language, Texts
-from .approvers import may_approve
 
-QUESTION_MAX_CHARS = 1_500
-"""What is shown of a call that waits: it must fit into one message of every platform."""
+ALWAYS = ("always", "总是")
 LISTED = 10
 """Sessions that /sessions lists."""
 
@@ -41,6 +35,15 @@ ALIASES = {
     "帮助": "help",
 }
 _CHINESE = re.compile("[\u3400-\u9fff]")
+
+
+class Sender(Struct, frozen=True):
+    """Who wrote a command."""
+
+    name: str
+    """As the log names the person."""
+    may_approve: bool = False
+    """Whether the account names this person as somebody who may answer for calls that wait."""
 
 
 class ChatCommand(Struct, frozen=True):
@@ -65,8 +68,8 @@ def say(name: str, language: Language, /, **values: object) -> str:
     return Texts("channel", language)(name, **values)
 
 
-async def run(t: Turnlog, place: SessionKey, command: ChatCommand, language: Language, sender: str = "") -> str:
-    """Returns the reply. `sender`: who wrote it; only some may answer for calls that wait."""
+async def run(t: Turnlog, place: SessionKey, command: ChatCommand, language: Language, sender: Sender) -> str:
+    """Returns the reply."""
     try:
         if command.name in ("yes", "no"):
             return await _word(t, place, command, language, sender)
@@ -96,33 +99,23 @@ async def _answer(t: Turnlog, place: SessionKey, command: ChatCommand, language:
             return say("unknown", language, name=command.name[:32])
 
 
-async def _word(t: Turnlog, place: SessionKey, command: ChatCommand, language: Language, sender: str) -> str:
-    """/yes [CALL] and /no [REASON]: about the call that a button names, otherwise the one that waits longest."""
+async def _word(t: Turnlog, place: SessionKey, command: ChatCommand, language: Language, sender: Sender) -> str:
+    """/yes [always] and /no [REASON]: about the call that waits longest."""
     row = await _selected(t, place)
     waiting = approvals.unanswered(approvals.asked(await t.sessions.read(row.id))) if row and row.waiting else []
     if row is None or not waiting:
         return say("approval_none", language)
-    if not may_approve(t.settings.channels, row, sender):
+    if not sender.may_approve:
         return say("approval_not_you", language)
-    named = next((one for one in waiting if command.rest == f"#{button_id(one.call)}"), None)
-    if command.rest.startswith("#") and named is None:
-        return say("approval_none", language)
-    call = (named or waiting[0]).call
+    call, seq = waiting[0].call, waiting[0].seq
     if command.name == "yes":
-        await t.approve(row, call, by=sender)
+        always = command.rest.lower() in ALWAYS
+        if command.rest and not always:
+            return say("approval_how", language)
+        await t.approve(row, call, always=always, by=sender.name, request=seq)
         return say("approval_given", language)
-    await t.deny(row, call, "" if named else command.rest, by=sender)
+    await t.deny(row, call, command.rest, by=sender.name, request=seq)
     return say("approval_denied", language)
-
-
-def button_id(call: str) -> str:
-    """A short name of a call, for buttons: platforms limit what a button carries to a few dozen bytes."""
-    return hashlib.sha256(call.encode()).hexdigest()[:16]
-
-
-def question(request: ApprovalRequest, language: Language) -> str:
-    what = shorten(request.preview or json.dumps(request.input, ensure_ascii=False), QUESTION_MAX_CHARS)
-    return say("approval_asks", language, tool=request.tool, why=request.why, what=what)
 
 
 async def _selected(t: Turnlog, place: SessionKey) -> Session | None:

@@ -12,20 +12,24 @@ from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from ..convlog import ConvLog, Record, channel_of, record_ts
 from ..core import keys
-from ..core.events import ApprovalRequest
+from ..core.events import ApprovalAnswered, ApprovalRequest
 from ..errors import Busy, NotFound, StoreError, StoreUnavailable, TurnlogError, UsageError
 from ..library import Turnlog
 from ..runtime import background
 from ..stores import Clock
+from ..turns.deliveries import claim_of
 from ..turns.queue import Ticket
 from ..turns.stream import TurnStream
-from . import Address, Arrival, Hook, Reception, Unsent, commands
+from . import Address, Answer, Arrival, ButtonChannel, Hook, Press, Reception, Unsent, commands
 from .accounts import Account
-from .commands import ChatCommand, say
+from .commands import ChatCommand, Sender, say
 from .delivery import Delivery, chat_of
 from .outbox import DeliveryCounter, NoCounter, Outbox, OutgoingReply
+from .questions import PressOutcome, Questions, who
 from .replies import ReplyWriter
 from .speakers import text_for_model, with_name
 
@@ -67,7 +71,8 @@ class Gateway:
         self._counter = counter or NoCounter()
         channels = {place: account.channel for place, account in self._accounts.items()}
         self.outbox = Outbox(t.store, channels, clock=clock, on_delivered=self._delivered, counter=counter)
-        self._replies = ReplyWriter(t, self.outbox)
+        self._questions = Questions(t, self.outbox, self._accounts, clock)
+        self._replies = ReplyWriter(t, self.outbox, self._questions.ask)
         self._chats: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Task[None]] = []
@@ -126,7 +131,26 @@ class Gateway:
             raise
         for arrival in reception.arrivals:
             await self.take(account, arrival)
+        if reception.press is not None and (answer := await self._press(account, reception.press)):
+            return replace(reception, answer=answer)
         return reception
+
+    async def _press(self, account: Account, press: Press) -> Answer | None:
+        """When it returns, the answer that the press gives is durable."""
+        channel = account.channel
+        outcome = await self._questions.press(account, press)
+        self._counter.message(account.kind, "accepted" if outcome.question else "refused")
+        if not isinstance(channel, ButtonChannel):
+            return None
+        await self._record_press(account, press, outcome)
+        if answer := channel.respond(press, outcome.note, outcome.text):
+            return answer
+        self._spawn(self._settle(channel, press, outcome))
+        return None
+
+    async def _settle(self, channel: ButtonChannel, press: Press, outcome: PressOutcome) -> None:
+        with suppress(Unsent):  # the answer counts; a further press tells it again
+            await channel.settle(press, outcome.note, outcome.text)
 
     async def take(self, account: Account, arrival: Arrival) -> None:
         """Durable when it returns. Raises only failures of the store: the platform then delivers it again."""
@@ -179,7 +203,11 @@ class Gateway:
         try:
             await self._record_arrival(delivery)
             sender = delivery.arrival.inbound.sender_id or ""
-            told = await commands.run(self._t, delivery.place, command, delivery.language, sender)
+            known = Sender(
+                who(delivery.account, sender, delivery.arrival.sender_name),
+                sender in delivery.account.settings.approvers,
+            )
+            told = await commands.run(self._t, delivery.place, command, delivery.language, known)
             await self.outbox.put(delivery.notice_id, delivery.reply(told))
         finally:
             self._running_commands.discard(delivery.key)
@@ -221,21 +249,26 @@ class Gateway:
         try:
             with suppress(TurnlogError):
                 live, after = await asyncio.shield(ticket.turn)
-                asking = self._spawn(self._ask(delivery, live, after))
-                try:
-                    await self._show_typing(delivery.account, delivery.arrival.address, live)
-                finally:
-                    asking.cancel()
+                self._spawn(self._ask(delivery, live, after))
+                await self._show_typing(delivery.account, delivery.arrival.address, live)
             await self._replies.answer(delivery.key, delivery.pending, live, stopped_by_us=self._closing)
         finally:
             self._replies.followed.discard(delivery.key)
 
     async def _ask(self, delivery: Delivery, live: TurnStream, after: int) -> None:
-        """Sends each question of the turn to the chat of the message that the turn answers."""
+        """Puts each question of the turn to the chat of the message, and shows there when it is answered."""
+        asked: dict[str, int] = {}
+        """The newest question of each call id."""
+        claim = await claim_of(self._t.store.ledger, delivery.key)
         async for event in live.follow(after):
+            if claim is None:
+                return  # the message was stored, so there is one
             if isinstance(event, ApprovalRequest):
-                name = f"{delivery.notice_id}|{commands.button_id(event.call_id)}"
-                await self.outbox.put(name, delivery.reply(commands.question(event, delivery.language)))
+                asked[event.call_id] = event.seq
+                await self._questions.ask(delivery.pending, claim.session, claim.incarnation)
+            if isinstance(event, ApprovalAnswered) and (seq := asked.pop(event.call_id, 0)):
+                with suppress(Unsent):
+                    await self._questions.close(delivery.pending, claim.session, claim.incarnation, [seq])
 
     async def _show_typing(self, account: Account, address: Address, live: TurnStream) -> None:
         async def show() -> None:
@@ -253,8 +286,11 @@ class Gateway:
             await asyncio.gather(showing, return_exceptions=True)
 
     async def _listen(self, account: Account) -> None:
-        async def take(arrival: Arrival) -> None:
-            await self.take(account, arrival)
+        async def take(what: Arrival | Press) -> None:
+            if isinstance(what, Press):
+                await self._press(account, what)
+            else:
+                await self.take(account, what)
 
         def listen() -> Awaitable[None]:
             return account.channel.listen(take)
@@ -283,6 +319,11 @@ class Gateway:
             arrival.inbound.text,
             sender,
         )
+
+    async def _record_press(self, account: Account, press: Press, outcome: PressOutcome) -> None:
+        if (asked := outcome.question) is not None:
+            sender = press.sender_name or press.sender_id
+            await self._record(asked.agent, asked.channel_id, account.kind, "user", f"[{outcome.word}]", sender)
 
     async def _delivered(self, reply: OutgoingReply) -> None:
         await self._record(reply.agent, reply.channel_id, reply.kind, "assistant", reply.text, reply.agent)

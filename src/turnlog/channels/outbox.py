@@ -25,7 +25,7 @@ from ..core.splitting import split
 from ..runtime import background
 from ..stores import Clock, Lease, Ledger, Store, facts
 from ..texts import Language
-from . import Address, Channel, Outgoing, Rejected, Unsent
+from . import Address, Button, Channel, Outgoing, Rejected, Unsent
 
 PENDING, WAITING, ENDED = "pending", "outbox", "sent"
 UNSENT = "unsent"
@@ -77,6 +77,8 @@ class OutgoingReply(Struct, frozen=True, kw_only=True):
     channel_id: str
     address: Address
     text: str
+    buttons: tuple[Button, ...] = ()
+    """Below the last piece."""
     order: int = 0
     until: int = 0
     """Unix ms at which it expires."""
@@ -182,6 +184,11 @@ class Outbox:
         self._news.set()
         return fresh
 
+    async def sent_as(self, reply_id: str) -> str:
+        """The platform's id of the last piece of a reply; "" if it was not sent, or too long ago."""
+        found = facts.read(ENDED, reply_id, await self._ledger.get(ENDED, reply_id), OutgoingReply)
+        return found.ids[-1] if found and found.ids else ""
+
     async def knows(self, reply_id: str) -> bool:
         waiting = await self._ledger.get(WAITING, reply_id)
         return waiting is not None or await self._ledger.get(ENDED, reply_id) is not None
@@ -281,7 +288,8 @@ class Outbox:
                 return False  # another process sends now
             token = token_of(reply_id, part)
             try:
-                outgoing = Outgoing(address=reply.address, text=pieces[part], token=token, part=part)
+                buttons = reply.buttons if part == len(pieces) - 1 else ()
+                outgoing = Outgoing(address=reply.address, text=pieces[part], token=token, part=part, buttons=buttons)
                 ids = (*ids, await channel.send(outgoing))
             except Rejected as error:
                 await self._end(reply_id, reply, "refused", mask(str(error)))
@@ -329,7 +337,7 @@ class Outbox:
 
     async def _end(self, reply_id: str, reply: OutgoingReply, state: Ended, why: str = "") -> None:
         # The text is in the transcript and in the convlog; here only the state is kept.
-        ended = facts.write(replace(reply, state=state, why=why, text=""))
+        ended = facts.write(replace(reply, state=state, why=why, text="", buttons=()))
         if state != "delivered":
             await self._ledger.put_if_absent(UNSENT, reply_id, ended, ttl_s=KEPT_S)
         await self._ledger.put_if_absent(ENDED, reply_id, ended, ttl_s=KEPT_S)

@@ -5,8 +5,9 @@ the same id, so it is put once. Replies of one session are put in the order in w
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
@@ -33,6 +34,10 @@ SWEEP_S = 10.0
 """Pause between searches for messages whose process died."""
 
 
+AskChat: TypeAlias = Callable[[PendingReply, str, str | None], Awaitable[None]]
+"""(message, session, its incarnation): puts the questions that wait there to the chat of the message."""
+
+
 class MessageResult(Struct, frozen=True):
     """How the turn of a message ended."""
 
@@ -43,9 +48,10 @@ class MessageResult(Struct, frozen=True):
 
 
 class ReplyWriter:
-    def __init__(self, t: Turnlog, outbox: Outbox) -> None:
+    def __init__(self, t: Turnlog, outbox: Outbox, ask: AskChat) -> None:
         self._t = t
         self._outbox = outbox
+        self._ask = ask
         self.followed: set[str] = set()
         """Keys of messages for which a task of this process will put the reply."""
         self._left: dict[str, PendingReplies] = {}
@@ -117,8 +123,10 @@ class ReplyWriter:
             result = await self._result_of(claim, pending) if claim else None
             if result:
                 over.append((result, key, pending))
-            else:
-                others.append((key, pending))
+                continue
+            others.append((key, pending))
+            if claim:  # the process that asked may have died before it put the question
+                await self._ask(pending, claim.session, claim.incarnation)
         for result, key, pending in sorted(over, key=lambda one: one[0].outcome.end_seq):
             await self._put(key, pending, result, stopped_by_us)
         return others

@@ -102,7 +102,8 @@ def _admit_fold(row: Session | None, body: Compaction | Undo, seq: int) -> None:
 
 def _admit_answer(row: Session | None, body: ApprovalAnswer) -> None:
     """Decides which of two answers counts: the first one."""
-    found = [one for one in row.approvals if one.call == body.call] if row else []
+    asked = row.approvals if row else ()
+    found = [one for one in asked if one.call == body.call and body.request in (0, one.seq)]
     if not found:
         raise NotFound(f"no call {body.call!r} waits for an answer", hint="Its turn has gone on or has ended.")
     if all(one.answer for one in found):

@@ -32,6 +32,8 @@ WORDS_MAX_CHARS = 2_000
 """The length of a reason, which the model reads."""
 EXPIRED = "nobody answered in time"
 SUPERSEDED = "a new message arrived"
+BY_TURNLOG = "turnlog"
+"""Who denied a call that nobody answered in time."""
 WaitingState: TypeAlias = Literal["waiting", "approved", "denied"]
 
 
@@ -91,33 +93,29 @@ class ApprovalRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 def records(transcript: Transcript) -> list[ApprovalRecord]:
     """Every request of a log, in order."""
     found: list[tuple[Approval, ApprovalAnswer | None, ToolResult | None]] = []
+    newest: dict[str, int] = {}
+    """Where the newest request of a call is in `found`: a model may use an id again."""
     for entry in transcript:
         match entry:
             case Approval(state="requested"):
+                newest[entry.call] = len(found)
                 found.append((entry, None, None))
-            case ApprovalAnswer():
-                found = [_answered(one, entry) for one in found]
-            case ToolResult():
-                found = [_with_result(one, entry) for one in found]
+            case ApprovalAnswer() if entry.call in newest:
+                at = newest[entry.call]
+                found[at] = (found[at][0], found[at][1] or entry, None)
+            case ToolResult() if entry.tool_use_id in newest:
+                at = newest.pop(entry.tool_use_id)
+                found[at] = (*found[at][:2], entry)
             case _:
                 pass
-    return [_record(*one) for one in found]
+    waiting = {one.seq for one in unanswered(asked(transcript))}
+    return [_record(*one, waits=one[0].seq in waiting) for one in found]
 
 
-_Found: TypeAlias = tuple[Approval, ApprovalAnswer | None, ToolResult | None]
-
-
-def _answered(one: _Found, answer: ApprovalAnswer) -> _Found:
-    request, given, result = one
-    return (request, answer, result) if request.call == answer.call and given is None and result is None else one
-
-
-def _with_result(one: _Found, result: ToolResult) -> _Found:
-    request, answer, given = one
-    return (request, answer, result) if request.call == result.tool_use_id and given is None else one
-
-
-def _record(request: Approval, answer: ApprovalAnswer | None, result: ToolResult | None) -> ApprovalRecord:
+def _record(
+    request: Approval, answer: ApprovalAnswer | None, result: ToolResult | None, *, waits: bool
+) -> ApprovalRecord:
+    """A question without an answer whose turn was stopped or has failed counts as denied, by nobody."""
     return ApprovalRecord(
         seq=request.seq,
         call_id=request.call,
@@ -128,7 +126,7 @@ def _record(request: Approval, answer: ApprovalAnswer | None, result: ToolResult
         always=request.always,
         requested_at=request.ts,
         expires=request.expires,
-        state=answer.word if answer else "denied" if result else "waiting",
+        state=answer.word if answer else "waiting" if waits else "denied",
         by=answer.by if answer else "",
         answered_at=answer.ts if answer else "",
         words=answer.words if answer else "",

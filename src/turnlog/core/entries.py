@@ -261,10 +261,12 @@ class ApprovalAnswer(Stored, frozen=True, kw_only=True, tag="approval_answer", g
 
     inherited = False
     blank = {}
-    lasting = ("call", "word")
+    lasting = ("call", "word", "request")
 
     call: str
     word: Literal["approved", "denied"]
+    request: int = 0
+    """The seq of the question that was answered: a model may use an id again. 0: the one that waits under this id."""
     by: str = ""
     words: str = ""
     """The reason of a denial; the model reads it."""

@@ -64,6 +64,8 @@ class ApprovalRequest(_Event, frozen=True, kw_only=True, tag="approval_request")
     preview: str = ""
     always: str = ""
     expires: int = 0
+    seq: int = 0
+    """Of its entry. An answer that names it counts for this question only, also if a model uses the id again."""
 
 
 class ApprovalAnswered(_Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_answer"):
@@ -170,6 +172,7 @@ def of_request(entry: Approval) -> ApprovalRequest:
         preview=entry.preview,
         always=entry.always,
         expires=entry.expires,
+        seq=entry.seq,
     )
 
 

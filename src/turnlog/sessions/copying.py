@@ -22,7 +22,7 @@ from .selection import SELECTED
 PAGE_ENTRIES = 500
 SPACES = (
     *(SELECTED, "delivered", "attempts"),
-    *("outbox", "pending", "sent", "unsent"),
+    *("outbox", "pending", "sent", "unsent", "questions"),
     *("tokens", "cookies", "first", "idempotency"),
     *("scales", "windows", "own_answers"),
 )

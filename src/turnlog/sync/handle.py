@@ -142,16 +142,22 @@ class SyncSessionHandle(BoundSession):
         return self._door.run(self._inner.approvals())
 
     def approve(
-        self, call_id: str, *, input: dict[str, Any] | None = None, always: bool = False, by: str | None = None
+        self,
+        call_id: str,
+        *,
+        input: dict[str, Any] | None = None,
+        always: bool = False,
+        by: str | None = None,
+        request: int = 0,
     ) -> ApprovalAnswer:
-        """Approves a call that waits. `input`: with these arguments instead. `always`: calls like it too.
-        Example: `chat.approve("call_1")`
+        """Approves a call that waits. `input`: with these arguments instead. `always`: calls like it too. `request`:
+        only this question (its `seq`). Example: `chat.approve("call_1")`
         """
-        return self._door.run(self._inner.approve(call_id, input=input, always=always, by=by))
+        return self._door.run(self._inner.approve(call_id, input=input, always=always, by=by, request=request))
 
-    def deny(self, call_id: str, words: str = "", *, by: str | None = None) -> ApprovalAnswer:
+    def deny(self, call_id: str, words: str = "", *, by: str | None = None, request: int = 0) -> ApprovalAnswer:
         """Denies a call that waits; the model reads the words. Example: `chat.deny("call_1", "not today")`"""
-        return self._door.run(self._inner.deny(call_id, words, by=by))
+        return self._door.run(self._inner.deny(call_id, words, by=by, request=request))
 
     def stop(self) -> bool:
         """Stops the turn that runs in this session, in any process; whether there was one. Keeps what was said.

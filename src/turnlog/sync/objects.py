@@ -58,17 +58,21 @@ class SyncAccess:
         input: dict[str, Any] | None = None,
         always: bool = False,
         by: str | None = None,
+        request: int = 0,
     ) -> ApprovalAnswer:
         """Approves a call that waits; its turn goes on when no other call waits. Conflict if it was answered before.
 
         `input`: run it with these arguments instead. `always`: calls that match the pattern of the request need no
-        approval in this session any more.
+        approval in this session any more. `request`: the seq of the question that this answers; without it, the one
+        that waits under this id.
         """
-        return self._door.run(self._inner.approve(where, call_id, input=input, always=always, by=by))
+        return self._door.run(self._inner.approve(where, call_id, input=input, always=always, by=by, request=request))
 
-    def deny(self, where: Where, call_id: str, words: str = "", *, by: str | None = None) -> ApprovalAnswer:
+    def deny(
+        self, where: Where, call_id: str, words: str = "", *, by: str | None = None, request: int = 0
+    ) -> ApprovalAnswer:
         """Denies a call that waits; the model reads the words. Conflict if it was answered before."""
-        return self._door.run(self._inner.deny(where, call_id, words, by=by))
+        return self._door.run(self._inner.deny(where, call_id, words, by=by, request=request))
 
     def send(
         self,

@@ -33,12 +33,22 @@ TERMINAL: dict[str, tuple[str, str]] = {
 }
 
 CHANNEL: dict[str, tuple[str, str]] = {
-    "approval_asks": (
-        "{tool} waits for approval: {why}\n{what}\nAnswer /yes or /no REASON.",
-        "{tool} 等待批准：{why}\n{what}\n请回复 /yes 或 /no 理由。",
+    "approval_asks": ("{tool} waits for approval: {why}", "{tool} 等待批准：{why}"),
+    "approval_how": ("Answer /yes or /no REASON.", "请回复 /yes 或 /no 理由。"),
+    "approval_always_means": (
+        "“Always in this chat” (/yes always) allows: {pattern}",
+        "“本会话总是批准”（/yes always）将允许：{pattern}",
     ),
+    "approval_yes_button": ("Approve", "批准"),
+    "approval_always_button": ("Always in this chat", "本会话总是批准"),
+    "approval_no_button": ("Deny", "拒绝"),
     "approval_given": ("Approved.", "已批准。"),
     "approval_denied": ("Denied.", "已拒绝。"),
+    "approval_given_by": ("Approved by {by}.", "{by} 已批准。"),
+    "approval_denied_by": ("Denied by {by}.", "{by} 已拒绝。"),
+    "approval_late": ("Denied: nobody answered in time.", "已拒绝：无人及时答复。"),
+    "approval_ended": ("It was not answered; its turn has ended.", "未获答复；该轮已结束。"),
+    "approval_before": ("This was answered already. {what}", "此前已有答复。{what}"),
     "approval_none": ("No call waits for approval.", "没有等待批准的调用。"),
     "approval_not_you": ("You may not approve calls here.", "您无权在此批准调用。"),
 }

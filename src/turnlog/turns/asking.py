@@ -65,8 +65,7 @@ class Asking:
             if judged.verdict == "ask" and call_id not in asked and len(asked) < ASKED_MAX:
                 asked[call_id] = await self._request(call_id, call, judged.why, expires)
         await self._journal.settle()
-        await self._journal.append(*asked.values())
-        return list(asked.values())
+        return cast("list[Approval]", await self._journal.append(*asked.values()))
 
     async def _request(self, call_id: str, call: Block, why: str, expires: int) -> Approval:
         name, given = str(call.get("name")), cast("dict[str, Any]", call["input"])

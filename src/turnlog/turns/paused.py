@@ -17,7 +17,7 @@ from contextlib import aclosing, suppress
 from typing import TypeAlias, cast
 
 from ..core import approvals, events
-from ..core.approvals import EXPIRED, SUPERSEDED, WORDS_MAX_CHARS, WaitingCall
+from ..core.approvals import BY_TURNLOG, EXPIRED, SUPERSEDED, WORDS_MAX_CHARS, WaitingCall
 from ..core.entries import Approval, ApprovalAnswer, Assistant, Entry, Failed, Received, ToolResult, text_of, tool_uses
 from ..core.events import ApprovalAnswered, Done, ErrorEvent, Event, Stopped, TextDelta
 from ..core.session import Session
@@ -37,8 +37,6 @@ AGAIN_S = 1.0
 """Before the next look, when the store could not be reached."""
 MayApprove: TypeAlias = Callable[[Session, str | None], bool]
 """(session, sender): whether this person may approve calls there."""
-BY_TURNLOG = "turnlog"
-"""Who denied a call that nobody answered in time."""
 
 
 class PausedTurns:
@@ -168,7 +166,7 @@ def _is_newer(message: Received, request: Approval) -> bool:
 
 
 def _denial(request: Approval, by: str, words: str) -> ApprovalAnswer:
-    return ApprovalAnswer(call=request.call, word="denied", by=by, words=words[:WORDS_MAX_CHARS])
+    return ApprovalAnswer(call=request.call, word="denied", by=by, words=words[:WORDS_MAX_CHARS], request=request.seq)
 
 
 def tell_answer(told: Sequence[Event], tell: Callable[[Event], None], entry: ApprovalAnswer) -> None:

@@ -17,10 +17,14 @@ class DiscordPlatform(Platform):
 
         self.token = token
         self.typing: list[str] = []
+        self.responses: list[JsonFields] = []
+        """Responses to presses that the gateway brought."""
         self.expired = False
         """Whether interactions are too old to be answered."""
         self.connected = asyncio.Event()
         self._key = Ed25519PrivateKey.generate()
+        self._tickets: dict[str, str] = {}
+        """The channel of each interaction."""
         self._nonces: dict[str, JsonFields] = {}
         self._numbers = itertools.count(1_000_000_000_000_000_000)
 
@@ -55,6 +59,9 @@ class DiscordPlatform(Platform):
     async def bring(self, message: JsonFields) -> None:
         await self._dispatch("MESSAGE_CREATE", message)
 
+    async def bring_press(self, interaction: JsonFields) -> None:
+        await self._dispatch("INTERACTION_CREATE", interaction)
+
     @property
     def public_key(self) -> str:
         return self._key.public_key().public_bytes_raw().hex()
@@ -63,6 +70,7 @@ class DiscordPlatform(Platform):
         self, name: str, words: str = "", *, channel: str = "900", user: str = "31", guild: str = "", parent: str = ""
     ) -> JsonFields:
         person: JsonFields = {"id": user, "username": "ann", "global_name": "Ann"}
+        self._tickets[f"ticket-{user}"] = channel
         return {
             "id": str(next(self._numbers)),
             "application_id": "77",
@@ -71,6 +79,30 @@ class DiscordPlatform(Platform):
             "channel_id": channel,
             "channel": {"id": channel, "type": 11 if parent else 0 if guild else 1, "parent_id": parent or None},
             "data": {"name": name, "options": [{"name": "text", "type": 3, "value": words}] if words else []},
+            **({"guild_id": guild, "member": {"user": person}} if guild else {"user": person}),
+        }
+
+    def press(self, label: str, *, user: str = "31", channel: str = "", guild: str = "") -> JsonFields:
+        """The interaction that Discord would deliver if somebody pressed this button of the newest message with it."""
+        message = next(one for one in reversed(self.sent) if label in buttons(one))
+        place = channel or message["where"]
+        person: JsonFields = {"id": user, "username": "ann", "global_name": "Ann", "discriminator": "0", "avatar": None}
+        number = str(next(self._numbers))
+        return {
+            "id": number,
+            "application_id": "77",
+            "type": 3,
+            "version": 1,
+            "attachment_size_limit": 10_485_760,
+            "authorizing_integration_owners": {},
+            "entitlements": [],
+            "context": 1,
+            "locale": "en-GB",
+            "token": f"press-{number}",
+            "channel_id": place,
+            "channel": {"id": place, "type": 0 if guild else 1},
+            "data": {"component_type": 2, "custom_id": buttons(message)[label]},
+            "message": {**self.message(message["content"], channel=place, author=_ME), "id": message["id"]},
             **({"guild_id": guild, "member": {"user": person}} if guild else {"user": person}),
         }
 
@@ -90,6 +122,11 @@ class DiscordPlatform(Platform):
         match call.method, parts:
             case "POST", ["channels", channel, "messages"]:
                 return self._take(call.fields(), channel)
+            case "PATCH", ["channels", channel, "messages", number]:
+                return self._edit(call.fields(), channel, number)
+            case "POST", ["interactions", number, token, "callback"] if token == f"press-{number}":
+                self.responses.append(call.fields())
+                return 204, {}
             case "POST", ["channels", channel, "typing"]:
                 self.typing.append(channel)
                 return 204, {}
@@ -111,5 +148,22 @@ class DiscordPlatform(Platform):
             return 200, self._nonces[nonce]
         message: JsonFields = {"id": str(next(self._numbers)), "channel_id": where, "content": content, "nonce": nonce}
         self._nonces[nonce] = message
-        self.sent.append({**fields, "where": where})
+        if any(not 0 < len(value) <= 100 for value in buttons(fields).values()):
+            return 400, {"code": 50035, "message": "Invalid Form Body"}
+        self.sent.append({**fields, "where": where, "id": message["id"]})
         return 200, message
+
+    def _edit(self, fields: JsonFields, channel: str, number: str) -> tuple[int, Any]:
+        found = next((one for one in self.sent if one["id"] == number), None)
+        if found is None or self._tickets.get(found["where"], found["where"]) != channel:
+            return 404, {"code": 10008, "message": "Unknown Message"}
+        found.update(fields)
+        return 200, {"id": number, "channel_id": channel, "content": found["content"]}
+
+
+_ME: JsonFields = {"id": "77", "username": "try_bot", "bot": True}
+
+
+def buttons(message: JsonFields) -> dict[str, str]:
+    """Label and custom id of the buttons of a message."""
+    return {one["label"]: one["custom_id"] for row in message.get("components", []) for one in row["components"]}

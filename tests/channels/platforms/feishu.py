@@ -55,6 +55,29 @@ class FeishuPlatform(Platform):
             "event": {"sender": sender, "message": message},
         }
 
+    def press(self, label: str, *, user: str = "ou_1", chat: str = "", token: str = "verify") -> JsonFields:
+        """The callback that Feishu would send if somebody pressed this button of the newest card that has it."""
+        card = next(one for one in reversed(self.sent) if label in buttons(one))
+        number = next(self._numbers)
+        return {
+            "schema": "2.0",
+            "header": {
+                "event_id": f"ev_{number}",
+                "event_type": "card.action.trigger",
+                "create_time": "1700000000000",
+                "token": token,
+                "app_id": "cli_a",
+                "tenant_key": "t",
+            },
+            "event": {
+                "operator": {"tenant_key": "t", "user_id": "u", "open_id": user, "union_id": "on"},
+                "token": "c-1",
+                "action": {"tag": "button", "value": buttons(card)[label]},
+                "host": "im_message",
+                "context": {"open_message_id": card["message_id"], "open_chat_id": chat or card["where"]},
+            },
+        }
+
     def sealed(
         self, fields: JsonFields, *, key: str = "encrypt", at: float | None = None
     ) -> tuple[dict[str, str], bytes]:
@@ -83,6 +106,8 @@ class FeishuPlatform(Platform):
                 return self._take(fields, str(fields.get("receive_id") or ""))
             case ["im", "v1", "messages", number, "reply"]:
                 return self._take(call.fields(), f"reply to {number}")
+            case ["im", "v1", "messages", number] if call.method == "PATCH":
+                return self._edit(number, call.fields())
             case ["im", "v1", "messages", number] if call.method == "GET":
                 app = number in self._uuids.values()
                 sender = {"id": "cli_a" if app else "ou_1", "sender_type": "app" if app else "user"}
@@ -95,14 +120,29 @@ class FeishuPlatform(Platform):
                 return 404, {"code": 1, "msg": "not found"}
 
     def _take(self, fields: JsonFields, where: str) -> tuple[int, Any]:
-        if not where or fields.get("msg_type") != "text":
+        if not where or fields.get("msg_type") not in ("text", "interactive"):
             return 400, {"code": 230001, "msg": "Your request contains an invalid request parameter"}
         content = json.loads(fields["content"])
         uuid = str(fields.get("uuid") or os.urandom(8).hex())
         if uuid not in self._uuids:
-            self._uuids[uuid] = f"om_sent_{next(self._numbers)}"
-            self.sent.append({"text": content["text"], "where": where, **fields})
+            self._uuids[uuid] = number = f"om_sent_{next(self._numbers)}"
+            text = content["text"] if fields["msg_type"] == "text" else content["elements"][0]["text"]["content"]
+            self.sent.append({"text": text, "where": where, "message_id": number, **fields})
         return 200, {"code": 0, "msg": "success", "data": {"message_id": self._uuids[uuid]}}
+
+    def _edit(self, number: str, fields: JsonFields) -> tuple[int, Any]:
+        found = next((one for one in self.sent if one["message_id"] == number), None)
+        card = json.loads(fields["content"])
+        if found is None or not card["config"]["update_multi"] or found["msg_type"] != "interactive":
+            return 400, {"code": 230001, "msg": "This message is NOT a card."}
+        found.update(content=fields["content"], text=card["elements"][0]["text"]["content"])
+        return 200, {"code": 0, "msg": "success"}
+
+
+def buttons(message: JsonFields) -> dict[str, JsonFields]:
+    """Label and value of the buttons of a card."""
+    rows = [one["actions"] for one in json.loads(message["content"]).get("elements", []) if one["tag"] == "action"]
+    return {one["text"]["content"]: one["value"] for row in rows for one in row}
 
 
 def encrypt(key: str, plain: bytes) -> str:

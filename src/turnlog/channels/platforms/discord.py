@@ -17,9 +17,12 @@ from ...runtime import background
 from .. import (
     AccountSettings,
     Address,
+    Answer,
     Arrival,
+    Button,
     Hook,
     Outgoing,
+    Press,
     Reception,
     Rejected,
     Take,
@@ -39,8 +42,15 @@ if TYPE_CHECKING:
     import discord
 
 API = "https://discord.com/api/v10"
-PING, COMMAND = 1, 2
+PING, COMMAND, COMPONENT = 1, 2, 3
 PONG, DEFERRED = 1, 5
+MESSAGE, UPDATE = 4, 7
+"""Responses to a press: a message of its own, or another content for the message that has the button."""
+ONLY_FOR_YOU = 64
+"""The flag of a message that only the person who pressed sees."""
+ROW, BUTTON = 1, 2
+"""Types of components."""
+STYLES = {"good": 3, "plain": 2, "bad": 4}
 DIRECT = 1
 THREADS = (10, 11, 12)
 """Types of channels."""
@@ -81,6 +91,8 @@ class Discord:
                 return Reception(answer=as_json({"type": PONG}))
             case 2 if arrival := self._interaction(body):
                 return Reception(arrivals=(arrival,), answer=as_json({"type": DEFERRED}))
+            case 3:
+                return Reception(press=_press(body), answer=as_json({"type": 6}))
             case _:
                 raise UsageError("this interaction is unknown", hint="Register only commands with a text.")
 
@@ -180,6 +192,12 @@ class Discord:
                 if arrival := self.of_message(message, client.user.id if client.user else 0):
                     await _take_surely(take, arrival)
 
+        @client.event
+        async def on_interaction(given: Any) -> None:  # pyright: ignore[reportUnusedFunction] - discord.py calls it
+            with background.going_on(LOOP):
+                if given.type.value == COMPONENT and (press := _press_of(given)):
+                    await take(press)
+
         try:
             await client.start(self._settings.token)
         except (discord.LoginFailure, discord.PrivilegedIntentsRequired) as error:
@@ -199,12 +217,17 @@ class Discord:
         socket.DEFAULT_GATEWAY = type(socket.DEFAULT_GATEWAY)(text(found.get("url")))
 
     async def send(self, outgoing: Outgoing) -> str:
-        """With the token of the interaction while Discord takes it; else as a message in the channel."""
+        """With the token of the interaction while Discord takes it; else as a message in the channel.
+
+        The first piece of a reply takes the place of "is thinking". A question does not: the reply comes after it.
+        """
         content: dict[str, Any] = {"content": outgoing.text, "allowed_mentions": {"parse": []}}
+        if outgoing.buttons:
+            content["components"] = [{"type": ROW, "components": [_shown(one) for one in outgoing.buttons]}]
         if outgoing.address.reply_token:
             path = f"/webhooks/{self._settings.application_id}/{outgoing.address.reply_token}"
             try:
-                if outgoing.part == 0:
+                if outgoing.part == 0 and not outgoing.buttons:
                     answer = await self._caller.call(f"{path}/messages/@original", content, method="PATCH")
                 else:
                     answer = await self._caller.call(f"{path}?wait=true", content)
@@ -215,12 +238,67 @@ class Discord:
         answer = await self._caller.call(f"/channels/{outgoing.address.chat}/messages", content)
         return text(answer.get("id"))
 
+    def respond(self, press: Press, note: str, text: str) -> Answer | None:
+        """The gateway's interactions have no request to respond to: they bring a token."""
+        return None if press.token else as_json(_response(note, text))
+
+    async def settle(self, press: Press, note: str, text: str) -> None:
+        await self._caller.call(f"/interactions/{press.token}/callback", _response(note, text))
+
+    async def edit(self, address: Address, message_id: str, text: str) -> None:
+        await self._caller.call(f"/channels/{address.chat}/messages/{message_id}", _closed(text), method="PATCH")
+
     async def show_typing(self, address: Address) -> None:
         if not address.reply_token:
             await self._caller.call(f"/channels/{address.chat}/typing")
 
     async def close(self) -> None:
         await self._caller.close()
+
+
+def _press(body: dict[str, Any]) -> Press | None:
+    user = table(table(body.get("member")).get("user") or body.get("user"))
+    message, value = table(body.get("message")), text(table(body.get("data")).get("custom_id"))
+    place = text(body.get("channel_id")) or text(table(body.get("channel")).get("id"))
+    if not (value and place and text(user.get("id"))):
+        return None
+    return Press(
+        value=value,
+        address=Address(chat=place),
+        message_id=text(message.get("id")),
+        sender_id=text(user.get("id")),
+        sender_name=text(user.get("global_name")) or text(user.get("username")),
+    )
+
+
+def _press_of(given: Any) -> Press | None:
+    """A press that the gateway brought."""
+    value = text(table(given.data).get("custom_id"))
+    if not value or given.channel_id is None or given.message is None:
+        return None
+    return Press(
+        value=value,
+        address=Address(chat=str(given.channel_id)),
+        message_id=str(given.message.id),
+        sender_id=str(given.user.id),
+        sender_name=given.user.display_name,
+        token=f"{given.id}/{given.token}",
+    )
+
+
+def _response(note: str, words: str) -> dict[str, Any]:
+    if words:
+        return {"type": UPDATE, "data": _closed(words)}
+    return {"type": MESSAGE, "data": {"content": note, "flags": ONLY_FOR_YOU, "allowed_mentions": {"parse": []}}}
+
+
+def _closed(words: str) -> dict[str, Any]:
+    return {"content": words[: Discord.limit], "components": [], "allowed_mentions": {"parse": []}}
+
+
+def _shown(button: Button) -> dict[str, Any]:
+    style = STYLES[button.style]
+    return {"type": BUTTON, "style": style, "label": button.label[:80], "custom_id": button.value}
 
 
 def _is_mentioned(message: "discord.Message", me: str) -> bool:

@@ -9,7 +9,7 @@ import binascii
 import hashlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import quote
@@ -24,9 +24,12 @@ from ...errors import MissingExtra, UsageError
 from .. import (
     AccountSettings,
     Address,
+    Answer,
     Arrival,
+    Button,
     Hook,
     Outgoing,
+    Press,
     Reception,
     Rejected,
     Take,
@@ -51,6 +54,8 @@ LATER = (99991400, 11232, 11233, 230020, 2200, 1000004, 1000005)
 """Codes for rates and for failures on their side."""
 EARLY_S = 300
 """A tenant's token is renewed this long before its end."""
+VALUE = "turnlog"
+"""The field of a button's value that is ours."""
 _MENTION = re.compile(r"@_user_\d+|@_all")
 
 
@@ -102,8 +107,13 @@ class Feishu:
             # Feishu does not sign this one; its token proves that it is theirs.
             return Reception(answer=as_json({"challenge": text(body.get("challenge"))}))
         self._verify(hook)
-        arrival = self._parse(body) if head.get("event_type") == "im.message.receive_v1" else None
-        return Reception(arrivals=(arrival,) if arrival else (), answer=as_json({}))
+        match head.get("event_type"):
+            case "im.message.receive_v1" if arrival := self._parse(body):
+                return Reception(arrivals=(arrival,), answer=as_json({}))
+            case "card.action.trigger":
+                return Reception(press=_press(table(body.get("event"))), answer=as_json({}))
+            case _:
+                return Reception(answer=as_json({}))
 
     def _verify(self, hook: Hook) -> None:
         stamp = hook.headers.get("x-lark-request-timestamp", "")
@@ -185,9 +195,12 @@ class Feishu:
 
     async def send(self, outgoing: Outgoing) -> str:
         to = outgoing.address
+        shown: dict[str, Any] = {"text": _without_mentions(outgoing.text)}
+        if outgoing.buttons:
+            shown = _card(outgoing.text, outgoing.buttons)
         payload: dict[str, Any] = {
-            "msg_type": "text",
-            "content": msgspec.json.encode({"text": _without_mentions(outgoing.text)}).decode(),
+            "msg_type": "interactive" if outgoing.buttons else "text",
+            "content": msgspec.json.encode(shown).decode(),
             "uuid": outgoing.token,
         }
         if to.thread and to.reply_to:
@@ -198,6 +211,17 @@ class Feishu:
             payload["receive_id"] = to.chat
         answer = await self._call(path, payload)
         return text(table(answer.get("data")).get("message_id"))
+
+    def respond(self, press: Press, note: str, text: str) -> Answer | None:
+        told: dict[str, Any] = {"toast": {"type": "info" if text else "error", "content": note}}
+        return as_json({**told, "card": {"type": "raw", "data": _card(text)}} if text else told)
+
+    async def settle(self, press: Press, note: str, text: str) -> None:
+        return
+
+    async def edit(self, address: Address, message_id: str, text: str) -> None:
+        payload = {"content": msgspec.json.encode(_card(text)).decode()}
+        await self._call(f"/open-apis/im/v1/messages/{quote(message_id, safe='')}", payload, method="PATCH")
 
     async def show_typing(self, address: Address) -> None:
         return
@@ -233,6 +257,30 @@ class Feishu:
 
     async def close(self) -> None:
         await self._caller.close()
+
+
+def _press(event: dict[str, Any]) -> Press | None:
+    where, who = table(event.get("context")), table(event.get("operator"))
+    user = text(who.get("open_id")) or text(who.get("user_id")) or text(who.get("union_id"))
+    chat, value = text(where.get("open_chat_id")), text(table(table(event.get("action")).get("value")).get(VALUE))
+    if not (chat and user and value):
+        return None
+    number = text(where.get("open_message_id"))
+    return Press(value=value, address=Address(chat=chat), message_id=number, sender_id=user)
+
+
+def _card(words: str, buttons: Sequence[Button] = ()) -> dict[str, Any]:
+    """Plain text: the words of a model must not become links or mentions. `update_multi`: all see the new text."""
+    shown: list[dict[str, Any]] = [{"tag": "div", "text": {"tag": "plain_text", "content": words}}]
+    if buttons:
+        shown.append({"tag": "action", "actions": [_shown(one) for one in buttons]})
+    return {"config": {"wide_screen_mode": True, "update_multi": True}, "elements": shown}
+
+
+def _shown(button: Button) -> dict[str, Any]:
+    style = {"good": "primary", "bad": "danger"}.get(button.style, "default")
+    label = {"tag": "plain_text", "content": button.label}
+    return {"tag": "button", "text": label, "type": style, "value": {VALUE: button.value}}
 
 
 def _words(message: dict[str, Any]) -> str:

@@ -18,9 +18,12 @@ from ...core.splitting import Unit
 from .. import (
     AccountSettings,
     Address,
+    Answer,
     Arrival,
+    Button,
     Hook,
     Outgoing,
+    Press,
     Reception,
     Rejected,
     Take,
@@ -38,6 +41,7 @@ from .. import (
 from ..http import Caller, seconds
 
 API = "https://slack.com/api"
+SECTION_MAX_CHARS = 3_000
 NAMES_MAX = 10_000
 """People whose names are cached."""
 LATER = ("ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout")
@@ -75,7 +79,7 @@ class Slack:
     def receive(self, hook: Hook) -> Reception:
         self._verify(hook)
         if hook.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
-            return self._slash_command(hook.body)
+            return self._form(hook.body)
         body = parsed(hook.body)
         if body.get("type") == "url_verification":
             return Reception(answer=as_json({"challenge": text(body.get("challenge"))}))
@@ -118,9 +122,15 @@ class Slack:
             mentioned=event.get("type") == "app_mention" or _is_mentioned(body, event),
         )
 
-    def _slash_command(self, body: bytes) -> Reception:
-        """Slack sends text that begins with / as a form; the reply is a message like any other."""
+    def _form(self, body: bytes) -> Reception:
+        """Slack sends two things as forms: text that begins with /, and presses of buttons."""
         fields = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+        if "payload" in fields:
+            return Reception(press=_press(parsed(fields["payload"].encode())))
+        return self._slash_command(fields, body)
+
+    def _slash_command(self, fields: dict[str, str], body: bytes) -> Reception:
+        """The reply is a message like any other."""
         chat, user, command = (fields.get(name, "") for name in ("channel_id", "user_id", "command"))
         if not (chat and user and command):
             return Reception()
@@ -154,10 +164,29 @@ class Slack:
 
     async def send(self, outgoing: Outgoing) -> str:
         to = outgoing.address
-        payload = {"channel": to.chat, "text": html.escape(outgoing.text, quote=False)}
+        payload: dict[str, Any] = {"channel": to.chat, "text": html.escape(outgoing.text, quote=False)}
         if to.thread:
             payload["thread_ts"] = to.thread
+        if outgoing.buttons:
+            shown = {"type": "actions", "elements": [_shown(one) for one in outgoing.buttons]}
+            payload["blocks"] = [_section(outgoing.text), shown]
         return text((await self._call("/chat.postMessage", payload)).get("ts"))
+
+    def respond(self, press: Press, note: str, text: str) -> Answer | None:
+        return None
+
+    async def settle(self, press: Press, note: str, text: str) -> None:
+        if text:
+            await self.edit(press.address, press.message_id, text)
+            return
+        payload = {"channel": press.address.chat, "user": press.sender_id, "text": html.escape(note, quote=False)}
+        if press.address.thread:
+            payload["thread_ts"] = press.address.thread
+        await self._call("/chat.postEphemeral", payload)
+
+    async def edit(self, address: Address, message_id: str, text: str) -> None:
+        payload: dict[str, Any] = {"channel": address.chat, "ts": message_id, "text": html.escape(text, quote=False)}
+        await self._call("/chat.update", {**payload, "blocks": [_section(text)]})
 
     async def show_typing(self, address: Address) -> None:
         """Only threads of an assistant have a status; elsewhere Slack refuses, which does no harm."""
@@ -176,6 +205,39 @@ class Slack:
 
     async def close(self) -> None:
         await self._caller.close()
+
+
+def _press(payload: dict[str, Any]) -> Press | None:
+    """None: another kind of interaction, or a button of another program."""
+    user, where = table(payload.get("user")), table(payload.get("container"))
+    buttons = [one for one in tables(payload.get("actions")) if one.get("type") == "button"]
+    value = text(buttons[0].get("value")) if buttons else ""
+    chat = text(table(payload.get("channel")).get("id")) or text(where.get("channel_id"))
+    if payload.get("type") != "block_actions" or not (chat and text(user.get("id")) and value):
+        return None
+    return Press(
+        value=value,
+        address=Address(chat=chat, thread=text(where.get("thread_ts"))),
+        message_id=text(where.get("message_ts")),
+        sender_id=text(user.get("id")),
+        sender_name=text(user.get("name")) or text(user.get("username")),
+    )
+
+
+def _section(words: str) -> dict[str, Any]:
+    """Plain text: the words of a model must not become links or mentions."""
+    return {"type": "section", "text": {"type": "plain_text", "text": words[:SECTION_MAX_CHARS], "emoji": False}}
+
+
+def _shown(button: Button) -> dict[str, Any]:
+    style = {"good": {"style": "primary"}, "bad": {"style": "danger"}}.get(button.style, {})
+    return {
+        "type": "button",
+        "action_id": button.value.rpartition(":")[0],
+        "text": {"type": "plain_text", "text": button.label[:75], "emoji": False},
+        "value": button.value,
+        **style,
+    }
 
 
 def _chat_type(word: str, chat: str) -> str:

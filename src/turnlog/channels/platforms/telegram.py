@@ -14,10 +14,14 @@ from ...errors import TurnlogError
 from .. import (
     AccountSettings,
     Address,
+    Answer,
     Arrival,
+    Button,
     Hook,
     Outgoing,
+    Press,
     Reception,
+    Rejected,
     Take,
     Unsent,
     parsed,
@@ -40,6 +44,8 @@ PAUSE_S = 0.5
 UNEXPECTED_MAX = 5
 """Attempts at one update that may end in an unexpected error. Then it is skipped, for it blocks all later ones."""
 BATCH = 100
+NOTE_MAX_CHARS = 200
+"""Of the note that Telegram shows to the person who pressed a button."""
 
 
 class TelegramSettings(AccountSettings, frozen=True, kw_only=True):
@@ -73,8 +79,9 @@ class Telegram:
     def receive(self, hook: Hook) -> Reception:
         if not same(hook.headers.get(SECRET_HEADER, ""), self._settings.webhook_secret):
             raise wrong_signature()
-        arrival = self.parse(parsed(hook.body))
-        return Reception(arrivals=(arrival,) if arrival else ())
+        update = parsed(hook.body)
+        arrival = self.parse(update)
+        return Reception(arrivals=(arrival,) if arrival else (), press=_press(update))
 
     async def complete(self, arrival: Arrival) -> Arrival:
         return arrival
@@ -111,8 +118,8 @@ class Telegram:
         """Moves the offset, which acknowledges the update, when it is stored or has failed too often."""
         number = _update_id(update)
         try:
-            if arrival := self.parse(update):
-                await take(arrival)
+            if found := self.parse(update) or _press(update):
+                await take(found)
         except TurnlogError:
             raise
         except Exception:
@@ -128,7 +135,7 @@ class Telegram:
             "offset": offset,
             "timeout": POLL_S,
             "limit": BATCH,
-            "allowed_updates": ["message", "channel_post"],
+            "allowed_updates": ["message", "channel_post", "callback_query"],
         }
         return tables((await self._call("getUpdates", wanted, timeout_s=POLL_S + 10)).get("result"))
 
@@ -186,8 +193,27 @@ class Telegram:
         payload: dict[str, Any] = {"chat_id": _number(to.chat), "text": outgoing.text}
         if to.thread:
             payload["message_thread_id"] = _number(to.thread)
+        if outgoing.buttons:
+            payload["reply_markup"] = {"inline_keyboard": [[_shown(one)] for one in outgoing.buttons]}
         answer = await self._call("sendMessage", payload)
         return text(table(answer.get("result")).get("message_id"))
+
+    def respond(self, press: Press, note: str, text: str) -> Answer | None:
+        return None
+
+    async def settle(self, press: Press, note: str, text: str) -> None:
+        try:
+            payload = {"callback_query_id": press.token, "text": note[:NOTE_MAX_CHARS], "show_alert": not text}
+            await self._call("answerCallbackQuery", payload)
+        except Rejected:
+            pass  # Telegram takes it for some minutes only
+        if text:
+            await self.edit(press.address, press.message_id, text)
+
+    async def edit(self, address: Address, message_id: str, text: str) -> None:
+        """Without `reply_markup` the buttons go."""
+        payload = {"chat_id": _number(address.chat), "message_id": _number(message_id), "text": text}
+        await self._call("editMessageText", payload)
 
     async def show_typing(self, address: Address) -> None:
         payload: dict[str, Any] = {"chat_id": _number(address.chat), "action": "typing"}
@@ -203,6 +229,26 @@ class Telegram:
 
     async def close(self) -> None:
         await self._caller.close()
+
+
+def _press(update: dict[str, Any]) -> Press | None:
+    query = table(update.get("callback_query"))
+    message, sender = table(query.get("message")), table(query.get("from"))
+    chat, person = text(table(message.get("chat")).get("id")), text(sender.get("id"))
+    if not (chat and person and text(query.get("data"))):
+        return None
+    return Press(
+        value=text(query.get("data")),
+        address=Address(chat=chat),
+        message_id=text(message.get("message_id")),
+        sender_id=person,
+        sender_name=_name_of(sender),
+        token=text(query.get("id")),
+    )
+
+
+def _shown(button: Button) -> dict[str, Any]:
+    return {"text": button.label, "callback_data": button.value}
 
 
 def _update_id(update: dict[str, Any]) -> int:

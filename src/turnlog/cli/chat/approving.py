@@ -78,26 +78,27 @@ class Questions:
         word, _, rest = line.strip().partition(" ")
         if not self._open or word.lower() not in _WORDS or (rest and word.lower() in ("y", "yes", "a", "/yes")):
             return False
-        call_id = next(iter(self._open))
-        await give(self._chat, call_id, _WORDS[word.lower()], rest.strip(), console)
-        self._open.pop(call_id, None)
+        request = next(iter(self._open.values()))
+        await give(self._chat, request, _WORDS[word.lower()], rest.strip(), console)
+        self._open.pop(request.call_id, None)
         return True
 
 
 _WORDS = {"y": "yes", "yes": "yes", "/yes": "yes", "a": "always", "n": "no", "no": "no", "/no": "no", "e": "edit"}
 
 
-async def give(chat: "Chat", call_id: str, word: str, rest: str, console: "Console") -> None:
+async def give(chat: "Chat", request: ApprovalRequest, word: str, rest: str, console: "Console") -> None:
+    call_id, seq = request.call_id, request.seq
     match word:
         case "no":
-            await chat.t.deny(chat.row, call_id, rest)
+            await chat.t.deny(chat.row, call_id, rest, request=seq)
         case "edit":
             try:
-                await chat.t.approve(chat.row, call_id, input=_arguments(rest))
+                await chat.t.approve(chat.row, call_id, input=_arguments(rest), request=seq)
             except UsageError as error:
                 console.show(f"{error}. {error.hint}", "bad")
         case _:
-            await chat.t.approve(chat.row, call_id, always=word == "always")
+            await chat.t.approve(chat.row, call_id, always=word == "always", request=seq)
 
 
 def _arguments(text: str) -> dict[str, Any]:

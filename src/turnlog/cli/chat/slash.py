@@ -60,7 +60,7 @@ async def _answer(chat: "Chat", console: "Console", word: str, rest: str) -> Non
     if not waiting:
         console.show(chat.words("no_question"))
         return
-    await give(chat, waiting[0].call_id, word, rest, console)
+    await give(chat, waiting[0], word, rest, console)
     if not await chat.show_questions(console):
         await chat.go_on(console)
 

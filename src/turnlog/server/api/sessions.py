@@ -202,9 +202,9 @@ class SessionsApi(Controller):
 
         async def act() -> ApprovalRecord:
             if data.word == "approved":
-                await access.approve(row, call, input=data.input, always=data.always)
+                await access.approve(row, call, input=data.input, always=data.always, request=data.seq)
             else:
-                await access.deny(row, call, data.words)
+                await access.deny(row, call, data.words, request=data.seq)
             return next(one for one in reversed(await access.approvals(row)) if one.call_id == call)
 
         return await idempotency.once(request, ApprovalRecord, act)

@@ -156,6 +156,8 @@ class ApprovalBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Run the call with these arguments instead."""
     always: bool = False
     """Calls that match the pattern of the request need no approval in this session any more."""
+    seq: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    """Of the question that is answered. Without it, the one that waits under this id."""
 
 
 class StopView(Struct, frozen=True):

@@ -26,6 +26,8 @@ class TelegramPlatform(Platform):
         self.me: JsonFields = {"id": 1, "is_bot": True, "first_name": "Try", "username": name}
         self.updates: list[JsonFields] = []
         self.typing: list[str] = []
+        self.notes: list[str] = []
+        """What people were told who pressed a button."""
         self._numbers = itertools.count(1)
         self._update_ids = itertools.count(first_update)
 
@@ -53,6 +55,20 @@ class TelegramPlatform(Platform):
             **more,
         }
         return {"update_id": next(self._update_ids), "message": message}
+
+    def press(self, label: str, *, sender: int, name: str = "Ann", chat: int | None = None) -> JsonFields:
+        """The update that Telegram would deliver if somebody pressed this button of the newest message that has it."""
+        message = next(one for one in reversed(self.sent) if label in _labels(one))
+        data = _labels(message)[label]
+        shown = message if chat is None else {**message, "chat": {"id": chat, "type": "private", "first_name": "Eve"}}
+        query: JsonFields = {
+            "id": f"query-{next(self._numbers)}",
+            "from": {"id": sender, "is_bot": False, "first_name": name},
+            "message": shown,
+            "chat_instance": "1",
+            "data": data,
+        }
+        return {"update_id": next(self._update_ids), "callback_query": query}
 
     def bring(self, update: JsonFields) -> None:
         """Delivers the update to the next poll."""
@@ -82,6 +98,11 @@ class TelegramPlatform(Platform):
                 return _ok(True)
             case "sendMessage":
                 return self._take(fields)
+            case "editMessageText":
+                return self._edit(fields)
+            case "answerCallbackQuery" if str(fields.get("callback_query_id")).startswith("query-"):
+                self.notes.append(str(fields.get("text")))
+                return _ok(True)
             case _:
                 return _bad(404, "Not Found")
 
@@ -97,6 +118,8 @@ class TelegramPlatform(Platform):
             return _bad(400, "Bad Request: message text is empty")
         if len(split(text, 4096, "utf16")) > 1:
             return _bad(400, "Bad Request: message is too long")
+        if any(not 0 < len(data.encode()) <= 64 for data in _labels(fields).values()):
+            return _bad(400, "Bad Request: BUTTON_DATA_INVALID")
         chat = int(fields["chat_id"])
         message: JsonFields = {
             "message_id": next(self._numbers),
@@ -107,8 +130,27 @@ class TelegramPlatform(Platform):
         }
         if "message_thread_id" in fields:
             message.update(message_thread_id=int(fields["message_thread_id"]), is_topic_message=True)
+        if "reply_markup" in fields:
+            message["reply_markup"] = fields["reply_markup"]
         self.sent.append(message)
         return _ok(message)
+
+    def _edit(self, fields: JsonFields) -> tuple[int, Any]:
+        wanted = (fields.get("chat_id"), fields.get("message_id"))
+        message = next((one for one in self.sent if (one["chat"]["id"], one["message_id"]) == wanted), None)
+        if message is None:
+            return _bad(400, "Bad Request: message to edit not found")
+        if message["text"] == fields.get("text") and message.get("reply_markup") == fields.get("reply_markup"):
+            return _bad(400, "Bad Request: message is not modified")
+        message["text"] = fields["text"]
+        message.pop("reply_markup", None)
+        return _ok(message)
+
+
+def _labels(message: JsonFields) -> dict[str, str]:
+    """The buttons of a message: label and data."""
+    markup: JsonFields = message.get("reply_markup") or {}
+    return {one["text"]: one["callback_data"] for row in markup.get("inline_keyboard", []) for one in row}
 
 
 def _mentions(text: str) -> list[JsonFields]:

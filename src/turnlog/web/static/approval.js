@@ -8,14 +8,12 @@ export class Approvals {
     this.chat = chat;
   }
 
-  cardOf(id) {
-    return this.chat.live.querySelector(`[data-call="${CSS.escape(id)}"]`);
-  }
-
+  // A model may use a call id again, so a question is known by its seq.
   ask(request) {
-    if (this.cardOf(request.call_id)) return;
+    if (this.chat.live.querySelector(`[data-question="${request.seq}"]`)) return;
     const card = copyOf("tpl-approval");
-    card.dataset.call = request.call_id;
+    card.dataset.question = request.seq;
+    card.dataset.waits = request.call_id;
     card.querySelector("code").textContent = request.tool;
     card.querySelector(".why").textContent = request.why;
     card.querySelector(".diff").textContent = request.preview || JSON.stringify(request.input, null, 2);
@@ -36,12 +34,12 @@ export class Approvals {
   }
 
   async word(card, request, word, edited) {
-    const body = { word: word === "denied" ? "denied" : "approved" };
+    const body = { word: word === "denied" ? "denied" : "approved", seq: request.seq };
     if (word === "denied") body.words = card.querySelector("input").value;
     if (word === "always") body.always = true;
     try {
-      const given = JSON.parse(edited);
-      if (word !== "denied" && JSON.stringify(given) !== JSON.stringify(request.input)) body.input = given;
+      const given = word === "denied" ? request.input : JSON.parse(edited);
+      if (JSON.stringify(given) !== JSON.stringify(request.input)) body.input = given;
     } catch (error) {
       return this.chat.notice(String(error), true);
     }
@@ -53,9 +51,12 @@ export class Approvals {
   }
 
   answered(answer) {
-    document.title = document.title.replace(/^● /, "");
-    const card = this.cardOf(answer.call_id);
-    this.chat.notice("");
+    const card = this.chat.live.querySelector(`[data-waits="${CSS.escape(answer.call_id)}"]`);
+    card?.removeAttribute("data-waits");
+    if (!this.chat.live.querySelector("[data-waits]")) {
+      document.title = document.title.replace(/^● /, "");
+      this.chat.notice("");
+    }
     if (!card) return;
     const word = answer.word === "approved" ? "approval-approved" : "approval-denied";
     card.querySelector(".tag").textContent = say(word, answer.by);
