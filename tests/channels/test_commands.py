@@ -150,6 +150,7 @@ def test_the_language_of_a_sender():
     assert commands.language_of("hi", "de") == "en"
 
 
+GROUP = {"chat": -7, "kind": "group"}
 ASKS = {"tool_calls": [{"id": "c1", "name": "send", "input": {"to": "ann"}}]}
 
 
@@ -163,7 +164,7 @@ async def asking(url, world, *approvers):
         return "sent"
 
     settings = world.settings("telegram")
-    settings["telegram"]["approvers"] = list(approvers)
+    settings["telegram"] |= {"approvers": list(approvers), "answer": "always"}
     provider = ScriptedProvider([ASKS, {"text": "finished."}])
     async with desk(url, world, settings, provider, tools=[send], channels_telegram=settings["telegram"]) as d:
         yield d, sent
@@ -179,16 +180,16 @@ async def heard(d, world, text):
 def test_a_named_person_approves_a_call_by_a_command_and_nobody_else_does(url, world):
     async def main():
         async with asking(url, world, "42") as (d, sent):
-            await d.bring("telegram", telegram_hook(world.telegram.update("go", sender=42)))
+            await d.bring("telegram", telegram_hook(world.telegram.update("go", sender=42, **GROUP)))
             await heard(d, world, "send waits for approval")
             row = (await d.t.sessions.list()).items[0]
             assert row.waiting
-            assert "may not approve" in await tell(d, world, "/yes", sender=43)
+            assert "may not approve" in await tell(d, world, "/yes", sender=43, **GROUP)
             assert sent == []
-            await d.bring("telegram", telegram_hook(world.telegram.update("/yes", sender=42)))
+            await d.bring("telegram", telegram_hook(world.telegram.update("/yes", sender=42, **GROUP)))
             await heard(d, world, "finished.")
             assert sent == ["ann"]
-            assert "No call waits" in await tell(d, world, "/no", sender=42)
+            assert "No call waits" in await tell(d, world, "/no", sender=42, **GROUP)
             [record] = await d.t.approvals(row)
             assert record.by == "telegram:42 (Ann)"
 

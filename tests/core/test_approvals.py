@@ -150,9 +150,10 @@ def test_records_tell_who_said_what_and_what_ran():
     assert told == [
         ("a", "approved", True, False, "ann"),
         ("b", "denied", False, True, "ann"),
-        ("a", "waiting", False, False, ""),
+        ("a", "denied", False, False, ""),
         ("c", "denied", False, True, ""),
     ]
+    assert approvals.records(log(*ASKED))[1].state == "waiting"
 
 
 def test_a_call_that_waits_is_never_compacted():

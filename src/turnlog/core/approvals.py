@@ -126,7 +126,7 @@ def _record(
         always=request.always,
         requested_at=request.ts,
         expires=request.expires,
-        state=answer.word if answer else "waiting" if waits else "denied",
+        state=answer.word if answer else "waiting" if waits and result is None else "denied",
         by=answer.by if answer else "",
         answered_at=answer.ts if answer else "",
         words=answer.words if answer else "",
