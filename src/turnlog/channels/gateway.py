@@ -29,7 +29,7 @@ from .accounts import Account
 from .commands import ChatCommand, Sender, say
 from .delivery import Delivery, chat_of
 from .outbox import DeliveryCounter, NoCounter, Outbox, OutgoingReply
-from .questions import PressOutcome, Questions, who
+from .questions import ChatQuestions, PressOutcome, who
 from .replies import ReplyWriter
 from .speakers import text_for_model, with_name
 
@@ -71,7 +71,7 @@ class Gateway:
         self._counter = counter or NoCounter()
         channels = {place: account.channel for place, account in self._accounts.items()}
         self.outbox = Outbox(t.store, channels, clock=clock, on_delivered=self._delivered, counter=counter)
-        self._questions = Questions(t, self.outbox, self._accounts, clock)
+        self._questions = ChatQuestions(t, self.outbox, self._accounts, clock)
         self._replies = ReplyWriter(t, self.outbox, self._questions.ask)
         self._chats: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()

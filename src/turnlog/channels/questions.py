@@ -74,7 +74,7 @@ class PressOutcome(Struct, frozen=True, kw_only=True):
     word: str = ""
 
 
-class Questions:
+class ChatQuestions:
     def __init__(
         self, t: Turnlog, outbox: Outbox, accounts: Mapping[tuple[str, str | None], Account], clock: Clock
     ) -> None:
