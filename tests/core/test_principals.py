@@ -4,7 +4,7 @@ import pytest
 
 from turnlog import Denied, NotFound, Query
 from turnlog.core import keys, principals
-from turnlog.core.principals import OWNER, Principal
+from turnlog.core.principals import LOCAL_PROGRAM, OWNER, Principal
 from turnlog.core.session import Session
 
 ANN = Principal("ann")
@@ -89,3 +89,40 @@ def test_one_who_may_only_chat_has_a_place_at_each_agent_and_names_the_agent():
 def test_what_a_client_of_theirs_says_is_their_own(key, is_theirs):
     assert principals.sees(ANN, row(key)) == principals.owns(ANN, row(key)) == is_theirs
     assert principals.is_home(ANN, row(key)) == is_theirs
+
+
+def test_a_program_of_the_local_user_sees_three_channels_and_no_others():
+    seen = {"cli": "agent:main:cli:direct:user", "app": "agent:main:app:direct:ann", "api": "agent:ops:api:direct:bob"}
+    unseen = ("agent:main:web:direct:ann", "agent:main:telegram:direct:5", "agent:main:slack:group:c1")
+    for key in seen.values():
+        assert principals.sees(LOCAL_PROGRAM, row(key))
+        assert principals.owns(LOCAL_PROGRAM, row(key))
+        principals.check_key(LOCAL_PROGRAM, keys.parse(key))
+    for key in unseen:
+        assert not principals.sees(LOCAL_PROGRAM, row(key))
+        assert not principals.owns(LOCAL_PROGRAM, row(key))
+        with pytest.raises(NotFound):
+            principals.check_key(LOCAL_PROGRAM, keys.parse(key))
+    assert principals.narrow(LOCAL_PROGRAM, Query()).channel == ("api", "app", "cli")
+    assert principals.narrow(LOCAL_PROGRAM, Query(channel="cli")).channel == "cli"
+    for asked in ("web", ("cli", "web")):
+        with pytest.raises(Denied):
+            principals.narrow(LOCAL_PROGRAM, Query(channel=asked))
+
+
+@pytest.mark.parametrize(
+    ("who", "key", "is_seen"),
+    [
+        (ANN, "agent:main:web:direct:ann", True),
+        (ANN, "agent:main:api:direct:ann:thread:codex", True),
+        (ANN, "agent:main:web:direct:bob", False),
+        (ANN, "agent:main:telegram:direct:ann", False),
+        (NOBODY, "agent:main:web:direct:nobody", False),
+        (READER, "agent:main:telegram:direct:5", True),
+        (READER, "agent:ops:telegram:direct:5", False),
+        (LOCAL_PROGRAM, "agent:main:cli:direct:user", True),
+        (LOCAL_PROGRAM, "agent:main:web:direct:ann", False),
+    ],
+)
+def test_a_place_is_seen_by_whoever_sees_its_sessions(who, key, is_seen):
+    assert principals.sees_place(who, keys.parse(key)) == is_seen

@@ -1,5 +1,7 @@
 """Reading a query, ranking candidates and cutting snippets, as pure functions; and what of an entry is searched."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,7 +9,18 @@ from turnlog.core import search, snippets, states
 from turnlog.core.entries import Assistant, Compaction, Foreign, Received, Title, ToolResult, User
 from turnlog.core.marks import Mark
 from turnlog.core.search import Candidate, Phrase, Term, Wanted, understand
-from turnlog.core.searchable import calls_in, facet, is_answering, results_in, role_of, text_of_entry, units
+from turnlog.core.searchable import (
+    ANSWER_END,
+    ANSWER_MARK,
+    calls_in,
+    facet,
+    is_answering,
+    quotable,
+    results_in,
+    role_of,
+    text_of_entry,
+    units,
+)
 from turnlog.core.session import describe
 from turnlog.core.words import forms_of, indexed, joined_number, parts_of
 from turnlog.errors import UsageError
@@ -163,6 +176,44 @@ def test_calls_and_the_results_that_belong_to_them_are_known_by_their_ids():
     assert results_in(User(content="x")) == results_in(answer) == []
     assert is_answering("server/recall")
     assert not is_answering("recall_all")
+
+
+@pytest.mark.parametrize("tool", ["mcp__turnlog__search", "turnlog_read", "turnlog.context", "x/turnlog/list_sessions"])
+def test_a_tool_of_the_mcp_server_is_known_behind_its_servers_name(tool):
+    assert is_answering(tool)
+    assert is_answering(tool.upper())
+
+
+@pytest.mark.parametrize(
+    "tool", ["search", "mcp__other__search", "turnlog_search_all", "myturnlog_read", "turnlogread"]
+)
+def test_tools_of_other_servers_are_searched(tool):
+    assert not is_answering(tool)
+
+
+def test_an_answer_is_never_found_wherever_a_program_has_put_it():
+    answer = f"{ANSWER_MARK}\nquoted pomegranate\n{ANSWER_END}"
+    as_json = json.dumps({"mark": ANSWER_MARK, "hits": ["quoted pomegranate"]})
+    results = [answer, as_json, f"Wall time: 0.2 seconds\nOutput:\n{as_json}", f"     1\u2192{answer}", answer[:40]]
+    for text in results:
+        assert text_of_entry(ToolResult(tool_use_id="c9", content=text), {}).find("pomegranate") == -1
+        in_blocks = [{"type": "text", "text": text}, {"type": "text", "text": "more"}]
+        assert "pomegranate" not in text_of_entry(ToolResult(tool_use_id="c9", content=in_blocks), {})
+    other = {"type": "mcp_tool_result", "tool_use_id": "c9", "content": [{"type": "text", "text": as_json}]}
+    called = {"type": "mcp_tool_use", "name": "search", "server_name": "turnlog", "input": {"words": "pomegranate"}}
+    assert text_of_entry(Assistant(content=[called, other]), {}) == ""
+    foreign = {"type": "mcp_tool_use", "name": "search", "server_name": "web", "input": {"words": "pomegranate"}}
+    assert "pomegranate" in text_of_entry(Assistant(content=[foreign]), {})
+    attached = f"See <resource>{answer}</resource> and say what you think of plums"
+    assert text_of_entry(User(content=attached), {}) == "See <resource></resource> and say what you think of plums"
+    assert "plums" in text_of_entry(User(content=[{"type": "text", "text": attached}]), {})
+
+
+def test_nothing_that_an_answer_quotes_ends_it():
+    hostile = f"pear {ANSWER_END} apple {ANSWER_MARK}"
+    answer = f"{ANSWER_MARK}\n{quotable(hostile)}\n{ANSWER_END}"
+    assert text_of_entry(User(content=f"a {answer} b"), {}) == "a  b"
+    assert quotable("plain [text]") == "plain [text]"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from ..turns.deliveries import Deliveries, claim_of, delivery_key, scope_of
 from ..turns.journal import Journal
 from ..turns.queue import Incoming, QueueMode, Ticket
 from ..turns.stream import TurnStream
-from . import finding
+from . import finding, remembering
 from .approving import ApprovalVerbs, Approver
 from .finding import SessionFinder
 from .parts import AgentModel, CompactionReport, Parts, Where
@@ -278,6 +278,11 @@ class Verbs(ApprovalVerbs):
         row = await self._finder.opened(where)
         memory = await self._memory()
         return await memory.search(words, agent=row.agent, owner=owner_of(keys.parse(row.key)), limit=limit)
+
+    async def remembered(self, agent: str, words: str, *, limit: int = 20) -> list[Memo]:
+        """What the global memory has on these words, of everybody whose sessions this principal may see."""
+        principals.check_agent(self.principal, keys.check_agent(agent))
+        return await remembering.find(await self._memory(), self.principal, agent, words, limit)
 
     async def append(self, where: Where, *messages: NewMessage, lease: Lease | None = None) -> list[Entry]:
         """Stores messages without calling a model: entries, or dicts in the shape of any API. Durable on return.

@@ -55,6 +55,7 @@ COMMANDS = {
     "expand": "history",
     "fidelity": "history",
     "files": "files",
+    "mcp": "mcp",
     "config": "settings",
     "completion": "settings",
     "bench": "bench",

@@ -20,10 +20,14 @@ class Principal(Struct, metaclass=Typed, frozen=True):
     scopes: frozenset[str] = frozenset({"chat"})
     agents: frozenset[str] | None = None
     """None: every agent."""
+    channels: frozenset[str] | None = None
+    """None: every channel."""
 
 
 OWNER = Principal("owner", frozenset({"admin"}))
 """The user who runs Turnlog on their own machine."""
+LOCAL_PROGRAM = Principal("owner", frozenset({"admin"}), channels=frozenset({"cli", "app", "api"}))
+"""A program that this user connected: it sees what their own programs stored, and nothing of the page or a platform."""
 
 
 HOMES = ("web", "api")
@@ -41,11 +45,25 @@ def home_key(who: Principal, agent: str) -> SessionKey:
 
 
 def sees(who: Principal, row: Session) -> bool:
-    if who.agents is not None and row.agent not in who.agents:
+    if not _reaches(who, row.agent, row.channel):
         return False
     if not who.scopes.isdisjoint({"admin", "read"}):
         return True
     return "chat" in who.scopes and is_home(who, row)
+
+
+def _reaches(who: Principal, agent: str, channel: str) -> bool:
+    return (who.agents is None or agent in who.agents) and (who.channels is None or channel in who.channels)
+
+
+def sees_place(who: Principal, key: SessionKey) -> bool:
+    """Whether they see the sessions of this place: what the memory keeps of it is theirs too."""
+    if not _reaches(who, key.agent, key.channel):
+        return False
+    if not who.scopes.isdisjoint({"admin", "read"}):
+        return True
+    own = replace(home_key(who, key.agent), channel=key.channel)
+    return "chat" in who.scopes and key.channel in HOMES and replace(key, thread=None) == own
 
 
 def is_home(who: Principal, row: Session) -> bool:
@@ -70,6 +88,8 @@ def check_agent(who: Principal, agent: str) -> None:
 
 def check_key(who: Principal, key: SessionKey) -> None:
     check_agent(who, key.agent)
+    if who.channels is not None and key.channel not in who.channels:
+        raise NotFound("there is no such key", hint=f"Use one of the channels {', '.join(sorted(who.channels))}.")
     if "admin" in who.scopes or ("chat" in who.scopes and key == home_key(who, key.agent)):
         return
     if "read" in who.scopes:
@@ -79,6 +99,7 @@ def check_key(who: Principal, key: SessionKey) -> None:
 
 def narrow(who: Principal, query: Query) -> Query:
     """The same query, restricted to what the principal may see."""
+    query = _on_channels(who, query)
     asked = queries.agents(query)
     theirs = None if who.agents is None else tuple(sorted(who.agents))
     if who.agents is not None and asked is not None and not who.agents.issuperset(asked):
@@ -89,6 +110,15 @@ def narrow(who: Principal, query: Query) -> Query:
     if asked is None and theirs is not None:
         return replace(query, agent=theirs[0] if len(theirs) == 1 else theirs)
     return query
+
+
+def _on_channels(who: Principal, query: Query) -> Query:
+    if who.channels is None:
+        return query
+    asked = queries.channels(query)
+    if asked is not None and not who.channels.issuperset(asked):
+        raise Denied("you may not see these channels", hint=f"Name one of {', '.join(sorted(who.channels))}.")
+    return query if asked is not None else replace(query, channel=tuple(sorted(who.channels)))
 
 
 def _only(agents: tuple[str, ...]) -> str:

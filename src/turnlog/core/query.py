@@ -42,7 +42,8 @@ class Query(Struct, metaclass=Typed, frozen=True, kw_only=True):
     key: str | None = None
     agent: str | tuple[str, ...] | None = None
     """This one, or any of these."""
-    channel: str | None = None
+    channel: str | tuple[str, ...] | None = None
+    """This one, or any of these."""
     label: str | None = None
     status: str | tuple[str, ...] | None = None
     """This one, or any of these."""
@@ -108,6 +109,11 @@ def named_status(name: str) -> str | tuple[str, ...] | None:
 def agents(query: Query) -> tuple[str, ...] | None:
     """Any of these; None for all."""
     return (query.agent,) if isinstance(query.agent, str) else query.agent
+
+
+def channels(query: Query) -> tuple[str, ...] | None:
+    """Any of these; None for all."""
+    return (query.channel,) if isinstance(query.channel, str) else query.channel
 
 
 def statuses(query: Query) -> tuple[str, ...] | None:

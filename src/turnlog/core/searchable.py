@@ -1,10 +1,12 @@
 """Decides what of an entry is searched: texts, inputs of calls, names of tools, results, titles, summaries, file names.
 
 Never found: what a search of the history or the memory answered, and what it was asked for. Otherwise each search would
-find the earlier ones, and grow. Such an answer is known by the name of its tool, or by its first line, which survives
-wherever another program has copied it.
+find the earlier ones, and grow. Such an answer is known by the name of its tool, or by the mark that it begins with,
+which survives wherever another program has copied it: as a result, behind a few words of that program, within JSON, or
+in the middle of somebody's message, where a second mark ends it.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -16,7 +18,15 @@ from .words import tokenise
 
 ANSWER_MARK = "[found in history]"
 """The first line of every answer of these tools."""
+ANSWER_END = "[end of what was found in history]"
+"""The last line of an answer that may become a part of somebody's message."""
+MARK_WITHIN_CHARS = 300
+"""Where the mark of a result is looked for: programs put their own words before what a tool answered."""
 ANSWERING_TOOLS = frozenset(("search_history", "read_history", "recall"))
+SERVED_TOOLS = ("list_sessions", "search", "read", "context", "recall", "pin", "unpin")
+"""The tools that other programs reach through the MCP server."""
+_SERVED = re.compile(rf"(?:.*[^a-z0-9])?turnlog[^a-z0-9]{{1,2}}(?:{'|'.join(SERVED_TOOLS)})", re.IGNORECASE | re.DOTALL)
+_ANSWER = re.compile(f"{re.escape(ANSWER_MARK)}.*?{re.escape(ANSWER_END)}", re.DOTALL)
 
 PART_CHARS = 50_000
 """A longer text is searched in parts: words have to occur in one part, to be found together."""
@@ -42,8 +52,25 @@ class SearchUnit(Struct, frozen=True):
 
 
 def is_answering(tool: str) -> bool:
-    """Also if a server for tools has put its own name before this one."""
-    return tool in ANSWERING_TOOLS or tool.replace("__", ".").replace("/", ".").rpartition(".")[2] in ANSWERING_TOOLS
+    """Also if a program has put the name of a server for tools before this one."""
+    own = tool.replace("__", ".").replace("/", ".").rpartition(".")[2]
+    return own in ANSWERING_TOOLS or _SERVED.fullmatch(tool) is not None
+
+
+def is_answer(text: str) -> bool:
+    """Whether a result is an answer of these tools, whatever the tool was called."""
+    return ANSWER_MARK in text[:MARK_WITHIN_CHARS]
+
+
+def quotable(text: str) -> str:
+    """The same text with other brackets around the marks: nothing that an answer quotes ends it."""
+    for mark in (ANSWER_MARK, ANSWER_END):
+        text = text.replace(mark, f"({mark[1:-1]})")
+    return text
+
+
+def _without_answers(text: str) -> str:
+    return _ANSWER.sub("", text) if ANSWER_END in text else text
 
 
 def calls_in(entry: Entry) -> dict[str, str]:
@@ -130,7 +157,7 @@ def _said_by(entry: Entry, role: str, tools: Mapping[str, str]) -> Iterator[str]
 
 def _text(content: Any, tools: Mapping[str, str]) -> str:
     if isinstance(content, str):
-        return content
+        return _without_answers(content)
     if not isinstance(content, list):
         return ""
     return "\n\n".join(filter(None, (_block(block, tools) for block in cast("list[Any]", content))))
@@ -143,13 +170,15 @@ def _block(block: Any, tools: Mapping[str, str]) -> str:
     match fields.get("type"):
         case "text":
             text = fields.get("text")
-            return text if isinstance(text, str) else ""
+            return _without_answers(text) if isinstance(text, str) else ""
         case "thinking" | "redacted_thinking":
             return ""
         case "tool_result":
             return _result(fields.get("content"), tools.get(str(fields.get("tool_use_id")), ""), tools)
         case "tool_use" if is_answering(str(fields.get("name"))):
             return ""
+        case "mcp_tool_use" if is_answering(f"{fields.get('server_name')}.{fields.get('name')}"):
+            return ""  # a call that the model's provider made itself
         case "document":
             return "\n".join([*_leaves(fields), *_plain_document(fields.get("source"))])
         case _:
@@ -166,7 +195,7 @@ def _plain_document(source: Any) -> list[str]:
 
 def _result(content: Any, tool: str, tools: Mapping[str, str]) -> str:
     text = _text(content, tools)
-    return "" if is_answering(tool) or text.startswith(ANSWER_MARK) else text
+    return "" if is_answering(tool) or is_answer(text) else text
 
 
 def _leaves(value: Any) -> Iterator[str]:
@@ -180,7 +209,7 @@ def _leaves(value: Any) -> Iterator[str]:
                 waiting += [inner for name, inner in reversed(fields.items()) if name not in _UNSAID]
             case list():
                 waiting += reversed(cast("list[Any]", item))
-            case str() if item and not _is_data(item):
+            case str() if item and not _is_data(item) and not is_answer(item):
                 yield item
             case int() | float() if not isinstance(item, bool):
                 yield str(item)

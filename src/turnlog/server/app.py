@@ -19,6 +19,7 @@ from .compatible import errors, routes
 from .http import openapi, problems
 from .http.bodies import decode_body
 from .http.gate import Gate
+from .mcp.http import McpEndpoint, answer_mcp
 from .pages import ROUTES, view
 from .service import AnyRequest, Service, service_of
 
@@ -44,10 +45,11 @@ def create_router(service: Service | None) -> Litestar:
             readyz,
             count,
             description,
+            answer_mcp,
             *routes.ROUTES,
             *ROUTES,
         ],
-        state=State({"service": service}),
+        state=State({"service": service, "mcp": McpEndpoint(service) if service else None}),
         exception_handlers={Exception: answer_error},
         openapi_config=OpenAPIConfig(
             title="Turnlog",
@@ -75,7 +77,7 @@ def description(request: AnyRequest) -> Response[dict[str, Any]]:
     return Response(openapi.describe(request.app))
 
 
-MACHINES = ("/api", "/v1/", "/channels/", "/metrics", "/openapi.json", "/healthz", "/readyz")
+MACHINES = ("/api", "/v1/", "/mcp", "/channels/", "/metrics", "/openapi.json", "/healthz", "/readyz")
 """Paths for programs: their errors are never pages, whatever the Accept header says."""
 
 

@@ -81,6 +81,7 @@ class Service:
         """Turns that answer a message of this server, and their sessions. Channels write to the convlog themselves."""
         self._proved_at = -READY_FOR_S
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closers: list[Callable[[], Awaitable[object]]] = []
         turnlog.on_turn(self.turns.keep)
         turnlog.on_turn(self._accompany)
 
@@ -229,8 +230,14 @@ class Service:
             self.log.error("convlog", session=row.id, error=str(error))  # noqa: TRY400 - `report` keeps the trace
             background.report("convlog", error)
 
+    def on_close(self, close: Callable[[], Awaitable[object]]) -> None:
+        """What a route has opened is closed by this, when the server has stopped."""
+        self._closers.append(close)
+
     async def close(self) -> None:
         """Called after the turns have ended: waits until their last lines are written."""
+        for close in reversed(self._closers):
+            await close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=LAST_NOTES_S)
 

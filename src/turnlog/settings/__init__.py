@@ -289,7 +289,7 @@ _LISTS = {
 }
 """Their variables hold several values, separated by commas."""
 _PREFIX = "TURNLOG_"
-_NOT_SETTINGS = {"TURNLOG_HOME", "TURNLOG_REQUEST_LOG", "TURNLOG_SRC"}
+_NOT_SETTINGS = {"TURNLOG_HOME", "TURNLOG_REQUEST_LOG", "TURNLOG_SRC", "TURNLOG_TOKEN"}
 
 
 def _from_env(env: Mapping[str, str]) -> dict[str, Any]:

@@ -216,6 +216,10 @@ class SyncAccess:
         """What the global memory has on these words for the person or group of this session."""
         return self._door.run(self._inner.recall(where, words, limit=limit))
 
+    def remembered(self, agent: str, words: str, *, limit: int = 20) -> list[Memo]:
+        """What the global memory has on these words, of everybody whose sessions this principal may see."""
+        return self._door.run(self._inner.remembered(agent, words, limit=limit))
+
     def append(self, where: Where, *messages: NewMessage, lease: Lease | None = None) -> list[Entry]:
         """Stores messages without calling a model: entries, or dicts in the shape of any API. Durable on return.
 

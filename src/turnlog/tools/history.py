@@ -12,7 +12,7 @@ from ..core.history import shorten
 from ..core.plain import as_text
 from ..core.query import Hit
 from ..core.search import Sought, understand
-from ..core.searchable import ANSWER_MARK, role_of, text_of_entry
+from ..core.searchable import ANSWER_MARK, is_answer, role_of, text_of_entry
 from ..core.snippets import excerpt
 from ..errors import UsageError
 from .base import BUILT_IN_MAX_CHARS, Context, Tool
@@ -79,7 +79,7 @@ async def read_history(
     if from_seq < 1 or to_seq < from_seq:
         raise UsageError("from_seq is at least 1, and to_seq at least from_seq", hint="Use the numbers after #.")
     entries = await context.read(from_seq, min(to_seq, from_seq + READ_ENTRIES_MAX - 1))
-    told = [(entry, text) for entry in entries if (text := _said(entry))]
+    told = [(entry, text) for entry in entries if (text := said_in(entry))]
     width = max(READ_MIN_CHARS, READ_CHARS // max(1, len(told)))
     lines: list[str] = []
     left = READ_CHARS
@@ -108,13 +108,14 @@ def _read_line(context: Context, entry: Entry, text: str, width: int, skip: int)
     return f"{_head(entry.seq, role_of(entry), entry.ts, state)}: {clean(shown)}"
 
 
-def _said(entry: Entry) -> str:
+def said_in(entry: Entry) -> str:
+    """What an entry says to somebody who reads the history; nothing, where another entry says it."""
     match entry:
         case User() if entry.from_:
             return ""  # its `received` entries say it
         case User() | Received() | Assistant() | ToolResult():
             text = as_text(entry.content or "").strip()
-            return "(an earlier look into the history)" if text.startswith(ANSWER_MARK) else text
+            return "(an earlier look into the history)" if is_answer(text) else text
         case Compaction():
             return entry.summary
         case _:
