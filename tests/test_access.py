@@ -124,6 +124,7 @@ def calls(access, row, where):
     yield "running", lambda: access.running(row)
     yield "holder", lambda: access.holder(row)
     yield "model", lambda: access.model("main")
+    yield "remembered", lambda: access.remembered("main", "locker")
     yield "new", lambda: access.new(turnlog.core.keys.parse(HERS))
     yield "delivered_to", lambda: access.delivered_to(turnlog.core.keys.parse(HERS), "d1")
 
@@ -132,6 +133,7 @@ LOGS = {"ask", "send", "accept", "hear", "accept_retry", "history", "prompt", "a
 LOGS |= {"approvals", "approve", "deny", "call", "stream"}
 """Verbs that read or write the log of the session."""
 READING = {"session", "approvals", "history", "prompt", "limits", "recall", "watch", "running", "holder", "model"}
+READING |= {"remembered"}
 
 
 def test_every_verb_says_that_the_session_of_somebody_else_does_not_exist():

@@ -58,7 +58,7 @@ class FindingContract(RowContract):
             assert await ids(agent=("main", "ops"), status="active") == ["b1"]
             assert await ids(agent=("main", "ops"), q="direct:bob") == ["b1", "b2"]
             assert await ids(q="b1") == []  # ids contain times: nearly every number would match
-            assert await ids(channel="web") == ["b2"]
+            assert await ids(channel="web") == ["b2"] == await ids(channel=("web", "app"))
             assert await ids(label="Deploys") == ["b2"]
             assert await ids(status="active") == ["b1"]
             assert await ids(status="inactive", agent="ops") == ["b2"]
@@ -187,6 +187,8 @@ class FindingContract(RowContract):
             assert await where("deadlock") == [("s1", 3), ("s2", 2)]
             assert await where("deadlock", key="agent:main:cli:direct:bob") == [("s2", 2)]
             assert await where("deadlock", ids=("s1",)) == [("s1", 3)]
+            assert await where("deadlock", channel=("cli", "app")) == [("s1", 3), ("s2", 2)]
+            assert await where("deadlock", channel=("app", "web")) == []
             assert await where("STRASSE") == await where("lock_all") == [("s1", 3)]
             assert await where("テスト") == [("s1", 4)]
             assert await where("dead") == []

@@ -117,7 +117,7 @@ class PinArguments(Arguments, kw_only=True):
 
 
 _SCHEMA_HINT = "Its input schema says what it takes."
-Run: TypeAlias = Callable[[Access, Any], Awaitable[AnyAnswer]]
+RunServed: TypeAlias = Callable[[Access, Any], Awaitable[AnyAnswer]]
 
 
 class ServedTool(Struct, frozen=True, kw_only=True):
@@ -126,7 +126,7 @@ class ServedTool(Struct, frozen=True, kw_only=True):
     description: str
     takes: type[Arguments]
     gives: type[AnyAnswer]
-    run: Run
+    run: RunServed
     reads: bool = True
 
     async def call(self, access: Access, given: Mapping[str, Any]) -> AnyAnswer:
