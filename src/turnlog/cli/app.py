@@ -48,6 +48,8 @@ COMMANDS = {
     "chat": "chat",
     "sessions": "sessions",
     "copy": "sessions",
+    "backup": "backup",
+    "restore": "backup",
     "prompt": "history",
     "explain": "history",
     "compact": "history",

@@ -73,8 +73,8 @@ def is_there(place: str) -> bool:
 class Memory(Protocol):
     """The memos of all agents and owners, kept next to the sessions of a store and apart from them."""
 
-    async def save(self, agent: str, owner: str, text: str) -> int:
-        """The memo's number; durable on return."""
+    async def save(self, agent: str, owner: str, text: str, *, ts: int | None = None) -> int:
+        """The memo's number; durable on return. `ts`: its time, if that is not now."""
         ...
 
     async def recall(self, agent: str, owner: str, words: str, *, limit: int = RECALLED) -> Memos:

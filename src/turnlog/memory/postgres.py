@@ -64,13 +64,14 @@ class PostgresMemory:
     async def open(cls, store_url: str, clock: Clock) -> "PostgresMemory":
         return cls(await open_beside(store_url, MEMORY), clock)
 
-    async def save(self, agent: str, owner: str, text: str) -> int:
+    async def save(self, agent: str, owner: str, text: str, *, ts: int | None = None) -> int:
         kept = text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")[:MEMO_MAX_CHARS]
         tokens = tokenise(kept)
         words = Counter(_words_of(tokens))
+        at = self._clock() if ts is None else ts
         return await self._db.one(
             "SELECT turnlog.save_1(%s, %s, %s, %s, %s, %s, %s, %s)",
-            (agent, owner, self._clock(), len(tokens), kept, list(words), list(words.values()), new_token()),
+            (agent, owner, at, len(tokens), kept, list(words), list(words.values()), new_token()),
             changes=True,
         )
 

@@ -41,14 +41,13 @@ class TableMemory:
         with disk_errors(f"the memory {place} cannot be opened"), driver_errors(place):
             return cls(await asyncio.to_thread(_connect, place, read_only), clock)
 
-    async def save(self, agent: str, owner: str, text: str) -> int:
+    async def save(self, agent: str, owner: str, text: str, *, ts: int | None = None) -> int:
         words = " ".join(tokenise(text))
         kept = text.encode("utf-8", "replace").decode()[:MEMO_MAX_CHARS]
 
         def add(db: SqliteConnection) -> int:
-            db.run(
-                "INSERT INTO memos (agent, owner, ts, text) VALUES (?, ?, ?, ?)", (agent, owner, self._clock(), kept)
-            )
+            at = self._clock() if ts is None else ts
+            db.run("INSERT INTO memos (agent, owner, ts, text) VALUES (?, ?, ?, ?)", (agent, owner, at, kept))
             number = int(db.one("SELECT last_insert_rowid()"))
             db.run("INSERT INTO memo_words (rowid, words) VALUES (?, ?)", (number, words))
             return number

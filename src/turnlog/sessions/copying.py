@@ -14,7 +14,7 @@ from ..codecs import native
 from ..core.entries import Entry, Opened
 from ..core.query import PAGE_MAX, Query
 from ..errors import Conflict, NotFound
-from ..stores import Clock, Progress, Store, open_store
+from ..stores import Clock, LedgerFact, Progress, Store, open_store
 from ..stores.stamping import now_ms
 from .checking import checked_async
 from .selection import SELECTED
@@ -47,7 +47,7 @@ async def copy(source: Store, target: Store, *, progress: Progress | None = None
     """
     total = hashlib.sha256()
     entries = 0
-    ids = sorted([session_id async for session_id in _all_ids(source)])
+    ids = sorted([session_id async for session_id in all_ids(source)])
     for n, session_id in enumerate(ids, 1):
         written, digest = await copy_session(source, target, session_id)
         entries += written
@@ -57,9 +57,14 @@ async def copy(source: Store, target: Store, *, progress: Progress | None = None
     facts = 0
     for space in SPACES:
         for fact in await source.ledger.list(space, limit=1_000_000):
-            ttl_s = None if fact.until is None else max(0.001, (fact.until - clock()) / 1000)
-            facts += await target.ledger.put_if_absent(space, fact.key, fact.value, ttl_s=ttl_s) is None
+            facts += await copy_fact(target, space, fact, clock)
     return Copied(len(ids), entries, facts, total.hexdigest())
+
+
+async def copy_fact(target: Store, space: str, fact: LedgerFact, clock: Clock) -> bool:
+    """Whether it was written: not if there is one already."""
+    ttl_s = None if fact.until is None else max(0.001, (fact.until - clock()) / 1000)
+    return await target.ledger.put_if_absent(space, fact.key, fact.value, ttl_s=ttl_s) is None
 
 
 async def copy_between(source: str, target: str, *, progress: Progress | None = None) -> Copied:
@@ -119,7 +124,7 @@ async def pages(
         after = page[-1].seq
 
 
-async def _all_ids(store: Store) -> AsyncIterator[str]:
+async def all_ids(store: Store) -> AsyncIterator[str]:
     query = Query(limit=PAGE_MAX)
     while True:
         page = await store.find(query)

@@ -1,0 +1,229 @@
+"""A backup holds all of a store, also of one in use; restoring it anywhere gives the same; damage is noticed."""
+
+import asyncio
+import gzip
+import json
+
+import pytest
+
+import turnlog
+from turnlog.convlog import Record, open_convlog
+from turnlog.errors import Conflict, Corrupt, StoreUnavailable, UsageError
+from turnlog.interchange.backup import archive, backup, check, restore
+from turnlog.memory import open_memory, place_of
+from turnlog.server.http.auth import TOKEN_SPACES, Tokens
+from turnlog.sessions import copying
+from turnlog.testing import entry, opened
+
+from ..stores import postgres
+
+KEY = "agent:main:telegram:direct:5"
+
+
+@pytest.fixture(params=["sqlite", "jsonl", "postgresql"])
+def url(request, tmp_path):
+    if request.param == "postgresql":
+        return postgres.url_of(tmp_path)
+    return f"jsonl:{tmp_path}/files" if request.param == "jsonl" else f"sqlite:{tmp_path}/one/sessions.db"
+
+
+async def fill(url, home):
+    """Two sessions, a token, a channel's record, a memo."""
+    async with turnlog.open(url, home=home, model_name="offline") as t:
+        for text in ("My name is Ada.", "half a \ud800 character"):
+            [_ async for _ in t.send(KEY, text, dedupe_id=text[:5])]
+        await t.session("ann").ask("hello")
+        await t.session("ann").rename("Greeting")
+        token = await Tokens(t.ledger(*TOKEN_SPACES)).create("bot", ["chat"])
+    async with open_convlog(url) as convlog:
+        for text in ("hi", "hello"):
+            record = Record(ts="2026-01-01T00:00:00.000Z", role="user", content=text, channel_id="", channel_type="t")
+            await convlog.write("main", "telegram-5", record)
+    async with open_memory(place_of(url)) as memory:
+        await memory.save("main", "owner", "The dog is called Rex.", ts=1_700_000_000_000)
+    return token[1]
+
+
+async def held(url):
+    """All that a store holds, without what each store decides by itself."""
+    async with turnlog.open_store(url, create=False) as store:
+        ids = sorted([one async for one in copying.all_ids(store)])
+        logs = {one: await copying.digest(store, one) for one in ids}
+        facts = {(space, f.key): f.value for space in copying.SPACES for f in await store.ledger.list(space)}
+    async with open_convlog(url) as convlog:
+        said = [(r.ts, r.content) for r in (await convlog.messages("main", "telegram-5")).items]
+    async with open_memory(place_of(url)) as memory:
+        memos = [(memo.owner, memo.ts, memo.text) for memo in await memory.list()]
+        recalled = [memo.text for memo in await memory.recall("main", "owner", "what is the dog called?")]
+    return logs, facts, said, memos, recalled
+
+
+def test_a_restore_gives_all_that_was_backed_up_into_another_kind_of_store(url, tmp_path):
+    target = f"jsonl:{tmp_path}/restored" if not url.startswith("jsonl") else f"sqlite:{tmp_path}/restored/sessions.db"
+
+    async def main():
+        secret = await fill(url, tmp_path)
+        summary = await backup(url, tmp_path / "monday.backup")
+        done = await restore(tmp_path / "monday.backup", target)
+        again = await restore(tmp_path / "monday.backup", target)
+        assert (done.sessions, done.said, done.memos) == (2, 2, 1)
+        assert done.entries == summary.counts.entries > 6
+        assert (again.entries, again.facts, again.said, again.memos) == (0, 0, 0, 0)
+        assert await held(target) == await held(url)
+        async with turnlog.open(target, home=tmp_path, model_name="offline") as t:
+            assert await Tokens(t.ledger(*TOKEN_SPACES)).find(secret.split("_")[1])
+            [_ async for _ in t.send(KEY, "My name is Ada.", dedupe_id="My na")]  # was delivered before the backup
+            assert (await t.session(KEY)).message_count == 4
+            assert "Ada" in await t.session(KEY).ask("What is my name?")
+
+    asyncio.run(main())
+
+
+def test_the_digest_is_that_of_a_copy(url, tmp_path):
+    async def main():
+        await fill(url, tmp_path)
+        summary = await backup(url, tmp_path / "a")
+        assert summary.digest == (await copying.copy_between(url, f"sqlite:{tmp_path}/copy.db")).digest
+
+    asyncio.run(main())
+
+
+def test_a_backup_of_a_store_in_use_holds_whole_appends_and_no_deleted_session(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(copying, "PAGE_ENTRIES", 3)
+    pair = [entry(type="title", title="a"), entry(type="title", title="b")]
+
+    async def main():
+        async with turnlog.open_store(url) as store:
+            for name in ("gone", "grows"):
+                await store.append(name, [opened(name), *pair * 3])
+
+            async def work(number, total):  # between two sessions of the backup
+                if number == 1:
+                    await store.append("grows", pair)
+
+            loop = asyncio.get_running_loop()
+            read, seen = copying.pages, []
+
+            async def pages(source, session_id, **options):
+                async for page in read(source, session_id, **options):
+                    yield page
+                    if session_id == "gone" and not seen:
+                        seen.append(await store.delete("gone"))
+                    if session_id == "grows":
+                        await store.append("grows", pair)
+
+            monkeypatch.setattr("turnlog.interchange.backup.pages", pages)
+            summary = await backup(url, tmp_path / "b", progress=lambda *done: loop.create_task(work(*done)))
+            assert summary.counts.sessions == 1
+        assert (await restore(tmp_path / "b", f"sqlite:{tmp_path}/new.db")).sessions == 1
+        async with turnlog.open_store(f"sqlite:{tmp_path}/new.db") as store:
+            log = await store.read("grows")
+            assert len(log) % 2 == 1
+            with pytest.raises(turnlog.NotFound):
+                await store.describe("gone")
+
+    asyncio.run(main())
+
+
+def rewritten(path, change):
+    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    path.write_bytes(gzip.compress(b"".join(change(lines))))
+
+
+DAMAGE = {
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-40]),
+    "no last line": lambda path: rewritten(path, lambda lines: lines[:-1]),
+    "a changed word": lambda path: rewritten(path, lambda lines: [line.replace(b"Ada", b"Eve") for line in lines]),
+    "a lost line": lambda path: rewritten(path, lambda lines: [*lines[:3], *lines[4:]]),
+    "more after the end": lambda path: rewritten(path, lambda lines: [*lines, b"{}\n"]),
+    "not JSON": lambda path: rewritten(path, lambda lines: [*lines[:2], b"nonsense\n", *lines[2:]]),
+    "half a character": lambda path: rewritten(path, lambda lines: [*lines[:2], b'{"a":"\xff"}\n', *lines[2:]]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_backup_is_refused_and_nothing_is_restored(damage, tmp_path):
+    async def main():
+        await fill(f"sqlite:{tmp_path}/one.db", tmp_path)
+        await backup(f"sqlite:{tmp_path}/one.db", tmp_path / "b")
+        DAMAGE[damage](tmp_path / "b")
+        with pytest.raises(Corrupt):
+            await restore(tmp_path / "b", f"sqlite:{tmp_path}/new.db")
+        assert not (tmp_path / "new.db").exists()
+
+    asyncio.run(main())
+
+
+def test_a_session_that_went_another_way_is_kept_and_named(tmp_path):
+    one, two = f"sqlite:{tmp_path}/one.db", f"sqlite:{tmp_path}/two.db"
+
+    async def main():
+        for url, title in ((one, "old"), (two, "new")):
+            async with turnlog.open_store(url) as store:
+                await store.append("s", [opened("s"), entry(type="title", title=title)])
+        await backup(one, tmp_path / "b")
+        with pytest.raises(Conflict, match="session s"):
+            await restore(tmp_path / "b", two)
+        async with turnlog.open_store(two) as store:
+            assert (await store.describe("s")).title == "new"
+
+    asyncio.run(main())
+
+
+def test_a_store_that_went_on_since_the_backup_keeps_what_came_later(tmp_path):
+    url = f"sqlite:{tmp_path}/one.db"
+
+    async def main():
+        async with turnlog.open_store(url) as store:
+            await store.append("s", [opened("s"), entry(type="title", title="a")])
+            await backup(url, tmp_path / "b")
+            await store.append("s", [entry(type="title", title="later")])
+        assert (await restore(tmp_path / "b", url)).entries == 0
+        async with turnlog.open_store(url) as store:
+            assert (await store.describe("s")).title == "later"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "there is no file"),
+        (gzip.compress(b'{"type":"session"}\n'), "is not a backup"),
+        (gzip.compress(json.dumps({"turnlog": "backup", "version": 99}).encode() + b"\n"), "version 99"),
+    ],
+)
+def test_another_file_is_a_usage_error(content, says, tmp_path):
+    if content is not None:
+        (tmp_path / "b").write_bytes(content)
+    with pytest.raises(UsageError, match=says):
+        check(tmp_path / "b")
+
+
+def test_a_backup_that_fails_leaves_the_former_one_and_no_other_file(tmp_path, monkeypatch):
+    url = f"sqlite:{tmp_path}/data/one.db"
+    place = tmp_path / "backups"
+    place.mkdir()
+
+    async def main():
+        await fill(url, tmp_path)
+        await backup(url, place / "b")
+        before = (place / "b").read_bytes()
+
+        def full(self, counts, digest):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(archive.ArchiveWriter, "finish", full)
+        with pytest.raises(StoreUnavailable, match="No space left"):
+            await backup(url, place / "b")
+        assert [path.name for path in place.iterdir()] == ["b"]
+        assert (place / "b").read_bytes() == before
+        assert (place / "b").stat().st_mode & 0o777 == 0o600
+
+    asyncio.run(main())
+
+
+def test_a_store_that_is_not_there_is_not_created(tmp_path):
+    with pytest.raises(StoreUnavailable):
+        asyncio.run(backup(f"sqlite:{tmp_path}/none.db", tmp_path / "b"))
+    assert list(tmp_path.iterdir()) == []
