@@ -11,7 +11,7 @@ import pytest
 
 import turnlog
 from turnlog import open_store
-from turnlog.stores.sqlite import connection, store as sqlite_store, writer
+from turnlog.stores.sqlite import connection, opening, writer
 from turnlog.testing import answered, entry, opened, raises, said
 
 SESSIONS = "agents/main/sessions"
@@ -396,9 +396,9 @@ def test_every_exception_of_the_driver_is_mapped():
 
 
 def test_migrations_build_the_schema_step_by_step_and_at_once(tmp_path):
-    steps = sqlite_store.migrations()
+    steps = opening.migrations()
     at_once = connection.SqliteConnection(":memory:")
-    sqlite_store.migrate(at_once, "here")
+    opening.migrate(at_once, "here")
     by_steps = connection.SqliteConnection(":memory:")
     for step in steps:
         by_steps.run(step)
@@ -406,7 +406,7 @@ def test_migrations_build_the_schema_step_by_step_and_at_once(tmp_path):
     query = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE tbl_name NOT LIKE 'search_%' ORDER BY type, name"
     assert at_once.all(query) == by_steps.all(query)
     assert at_once.pragma("user_version") == len(steps)
-    sqlite_store.migrate(at_once, "here")
+    opening.migrate(at_once, "here")
 
 
 def test_the_tables_say_what_the_spec_says(tmp_path):

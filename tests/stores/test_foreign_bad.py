@@ -13,7 +13,7 @@ import pytest
 import turnlog
 from turnlog import Query, open_store
 from turnlog.core import history
-from turnlog.stores.jsonl import lines, store, transcript
+from turnlog.stores.jsonl import appending, lines, transcript
 from turnlog.testing import answered, check_messages, opened, raises, said
 
 from ..waiting import GIVES_UP_S
@@ -54,7 +54,7 @@ def test_a_torn_last_line_is_dropped_before_the_next_append_only(place):
 
 def test_a_line_that_its_owner_is_writing_is_waited_for(place, monkeypatch):
     monkeypatch.setattr(transcript, "SETTLED_S", 3_600)
-    monkeypatch.setattr(store, "OWNER_TRIES", 3_600)
+    monkeypatch.setattr(appending, "OWNER_TRIES", 3_600)
     root = place("claw0")
     path = claw0_file(root)
     os.utime(path, (time.time(), time.time()))
@@ -75,7 +75,7 @@ def test_a_line_that_its_owner_is_writing_is_waited_for(place, monkeypatch):
 
 def test_an_owner_that_does_not_stop_writing_is_left_alone(place, monkeypatch):
     monkeypatch.setattr(transcript, "SETTLED_S", 3_600)
-    monkeypatch.setattr(store, "OWNER_TRIES", 3)
+    monkeypatch.setattr(appending, "OWNER_TRIES", 3)
     root = place("claw0")
     path = claw0_file(root)
     os.utime(path, (time.time(), time.time()))

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from turnlog import Query, open_store
 from turnlog.core.query import UNTRASHED, rank
-from turnlog.stores.sqlite import statements as statements, store as sqlite_store
+from turnlog.stores.sqlite import opening, statements as statements
 from turnlog.stores.sqlite.connection import SqliteConnection
 from turnlog.testing import answered, entry, opened, said
 from turnlog.testing.store_finding import FindingContract
@@ -104,7 +104,7 @@ def plans(path, query):
 
 
 def test_a_database_of_an_older_schema_is_brought_up_to_date_with_all_its_sessions(tmp_path, monkeypatch):
-    steps = sqlite_store.migrations()
+    steps = opening.migrations()
     assert len(steps) > 1
 
     async def look():
@@ -112,7 +112,7 @@ def test_a_database_of_an_older_schema_is_brought_up_to_date_with_all_its_sessio
             return [await all_pages(store, Query(sort=sort, limit=7, status=UNTRASHED)) for sort in SORTS]
 
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_store, "migrations", lambda: steps[:1])
+        patch.setattr(opening, "migrations", lambda: steps[:1])
         asyncio.run(_make(tmp_path))
         before = asyncio.run(look())
     db = SqliteConnection(tmp_path / "s.db")

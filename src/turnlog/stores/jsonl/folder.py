@@ -6,12 +6,14 @@ from pathlib import Path
 
 from ...core.entries import Opened
 from ...core.session import Session
+from ...errors import NotFound, StoreError, UsageError
 from .. import Notice
 from ..disk.files import listing
 from . import foreign_index
 from .foreign_index import ForeignIndexRow
+from .index_lines import IndexedRow
 from .layouts import Place
-from .transcript import Home
+from .transcript import Home, SessionFile
 
 
 class Folder:
@@ -97,6 +99,28 @@ class Folder:
         except OSError:
             return 0
 
+    def fold(self, session_id: str, known: IndexedRow | None, told: "Looked | None" = None) -> IndexedRow | None:
+        """Its row, computed from the file; from where `known` ends, if that is the same file. None: it has no row."""
+        home = self.home(session_id)
+        path = home.path
+        try:
+            file = SessionFile.open(home, create=False)
+        except NotFound:
+            return None
+        except (StoreError, UsageError) as error:
+            self._notice(Notice(what=str(error), where=str(path), session_id=session_id))
+            return None
+        try:
+            if known:
+                file.adopt(known.row, known.size, known.ino)
+            file.refresh(told.add if told else None)
+            return None if file.row is None else IndexedRow(file.row, file.size, file.ino)
+        except StoreError as error:
+            self._notice(Notice(what=str(error), where=str(path), session_id=session_id))
+            return None
+        finally:
+            file.close()
+
 
 class Looked:
     """The progress of reading many files, in bytes."""
@@ -110,3 +134,12 @@ class Looked:
         self._done += count
         if self._progress is not None:
             self._progress(min(self._done, self._total), self._total)
+
+
+def differs(entry: os.DirEntry[str], kept: IndexedRow) -> bool:
+    """Whether the file is not the one that the row was computed from, or has another size."""
+    try:
+        there = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    return there.st_size != kept.size or there.st_ino != kept.ino

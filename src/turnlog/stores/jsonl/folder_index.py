@@ -36,25 +36,22 @@ announce nothing: in their folders every list compares the sizes.
 
 import contextlib
 import errno
-import operator
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from ...core.session import FOLD, Session
-from ...errors import NotFound, StoreError, UsageError
 from .. import Notice
 from ..disk.files import lock, make_dir, open_private, read_at, replace_file, unlock, write_all
-from ..disk.machine import boot_id, is_alive
-from .folder import Folder, Looked
-from .foreign_index import IndexUpdate
+from ..disk.machine import boot_id
+from .announcements import Announcements
+from .folder import Folder, Looked, differs
 from .index_lines import IndexedRow, IndexLine, decoder, encode, is_later, is_meant
 from .layouts import Place
-from .publishing import mark, publish_foreign, publish_own
-from .transcript import SessionFile
+from .publishing import Publisher, mark
+from .row_table import RowTable
 
 INDEX_VERSION = 1
 SPARE_LINES = 1_000
@@ -88,30 +85,27 @@ class FolderIndex:
         self._path = place.index(name)
         self._foreign = place.layout.foreign
         self._progress = progress
-        self.wrote: set[str] = set()
-        """In another program's folder: sessions that we appended to, that we gave a title, and that we deleted."""
-        self.renamed: set[str] = set()
-        self.gone: set[str] = set()
-        self.rows: dict[str, IndexedRow] = {}
-        self.counts: Counter[str] = Counter()
+        self._publisher = Publisher(place, name, notice)
+        self._table = RowTable()
         self._durable = durable
-        self._notice = notice
-        self._writer = f"{os.getpid()}.{time.time_ns()}.{id(self)}"
+        self._announced = Announcements()
         self._fd = -1
         self._offset = 0
         self._lines = 0
-        self._ours: set[str] = set()
-        """Sessions that we have announced and whose row we have not written since."""
-        self._under_way: set[str] = set()
-        """Those of them with an append under way."""
-        self._theirs: dict[str, set[str]] = {}
-        self._sorted = True
-        self._changed = False
         self._erase = False
         self._trusted = False
         self._outdated = False
         """An older version of Turnlog has written rows: they were rebuilt, and must be written."""
-        self._by_key: dict[str, set[str]] | None = None
+        self.at_key = self._table.at_key
+        self.over = self._announced.over
+
+    @property
+    def rows(self) -> dict[str, IndexedRow]:
+        return self._table.rows
+
+    @property
+    def counts(self) -> Counter[str]:
+        return self._table.counts
 
     def holds(self, session_id: str) -> bool:
         return session_id in self.rows or self.files.has(session_id)
@@ -124,7 +118,8 @@ class FolderIndex:
         try:
             self._replay(whole=True)
         except (msgspec.DecodeError, UnicodeDecodeError, _Stale):
-            self.rows, self.counts, self._theirs, self._by_key = {}, Counter(), {}, None
+            self._table.clear()
+            self._announced.theirs = {}
             self._trusted = False
         self._retitle()
         self._reconcile()
@@ -184,44 +179,12 @@ class FolderIndex:
         self._offset += data.rfind(b"\n") + 1
         self._lines += len(lines)
         if whole and not self.rows:
-            self._take(lines)
+            self._outdated = self._table.take(lines) or self._outdated
+            for line in lines:
+                self._announced.hear(line)
         else:
             for line in lines:
                 self._apply(line)
-
-    def _take(self, lines: Sequence[IndexLine]) -> None:
-        """`_apply` for a whole log at once: with a hundred thousand sessions this is most of the cost of opening."""
-        rows: dict[str, IndexedRow] = {}
-        announced = False
-        for line in lines:
-            row = line.row
-            if row is not None:
-                rows.pop(row.id, None)
-                if row.fold == FOLD:
-                    rows[row.id] = IndexedRow(row, line.size, line.ino)
-                elif row.fold < FOLD:
-                    self._outdated = True
-            elif line.deleted is None:
-                announced = True
-            elif (known := rows.get(line.deleted)) is not None and is_meant(line, known):
-                del rows[line.deleted]
-        self.rows = rows
-        self.counts = Counter([kept.row.status for kept in rows.values()])
-        times = [kept.row.last_at for kept in rows.values()]
-        self._sorted = all(map(operator.le, times, times[1:]))
-        if announced:
-            for line in lines:
-                self._note_writer(line)
-
-    def _note_writer(self, line: IndexLine) -> None:
-        """Keeps which sessions other writers have announced."""
-        if line.dirty is not None:
-            if line.by != self._writer:
-                self._theirs.setdefault(line.dirty, set()).add(line.by)
-        elif line.row is not None and (writers := self._theirs.get(line.row.id)) is not None:
-            writers.discard(line.by)
-            if not writers:
-                del self._theirs[line.row.id]
 
     def _apply(self, line: IndexLine) -> None:
         if line.row is not None:
@@ -231,61 +194,37 @@ class FolderIndex:
             elif known is None or line.row.last_seq > known.row.last_seq:
                 self._put(line.row, line.size, line.ino)
         elif line.deleted is not None and (known := self.rows.get(line.deleted)) and is_meant(line, known):
-            self._remove(line.deleted)
-        self._note_writer(line)
+            self._table.remove(line.deleted)
+        self._announced.hear(line)
 
     def _reconcile(self) -> None:
         """Compares the index with the folder: files, their sizes, and writers that are gone."""
         self._compare(sizes=not self._trusted or self._foreign)
         if not self._trusted or self._outdated:
             self._lines, self._outdated = REWRITE, False
-        gone = {writer for writers in self._theirs.values() for writer in writers if not is_alive(writer)}
-        left = [session_id for session_id, writers in self._theirs.items() if writers & gone]
-        self.look_at(left)
-        if left:
-            kept = {name: writers - gone for name, writers in self._theirs.items()}
-            self._theirs = {name: writers for name, writers in kept.items() if writers}
+        if gone := self._announced.gone_writers():
+            self.look_at(self._announced.announced_by(gone))
+            self._announced.drop(gone)
             self._lines = REWRITE
 
     def _compare(self, *, sizes: bool) -> None:
         files = self.files.list()
         for session_id in self.rows.keys() - files.keys():
             self.forget(session_id)
-        self.look_at(sorted(files.keys() - self.rows.keys() - self._theirs.keys()))
+        self.look_at(sorted(files.keys() - self.rows.keys() - self._announced.theirs.keys()))
         if sizes:  # of those just looked at too: somebody may have written meanwhile
-            self.look_at([name for name, kept in self.rows.items() if name in files and _differs(files[name], kept)])
+            self.look_at([name for name, kept in self.rows.items() if name in files and differs(files[name], kept)])
 
     def look_at(self, session_ids: Iterable[str]) -> None:
         """Reads these files on from where the index knows them."""
         wanted = list(session_ids)
         told = Looked(self._progress, sum(map(self.files.size_of, wanted)) if self._progress else 0)
         for session_id in wanted:
-            found = self._fold(session_id, self.rows.get(session_id), told)
+            found = self.files.fold(session_id, self.rows.get(session_id), told)
             if found is not None:
                 self._put(found.row, found.size, found.ino)
             elif not self.files.path_of(session_id).exists():
                 self.forget(session_id)
-
-    def _fold(self, session_id: str, known: IndexedRow | None, told: Looked | None = None) -> IndexedRow | None:
-        home = self.files.home(session_id)
-        path = home.path
-        try:
-            file = SessionFile.open(home, create=False)
-        except NotFound:
-            return None
-        except (StoreError, UsageError) as error:
-            self._notice(Notice(what=str(error), where=str(path), session_id=session_id))
-            return None
-        try:
-            if known:
-                file.adopt(known.row, known.size, known.ino)
-            file.refresh(told.add if told else None)
-            return None if file.row is None else IndexedRow(file.row, file.size, file.ino)
-        except StoreError as error:
-            self._notice(Notice(what=str(error), where=str(path), session_id=session_id))
-            return None
-        finally:
-            file.close()
 
     def settle(self) -> None:
         """Before a list: reads the log on, then the files that others have announced."""
@@ -294,10 +233,9 @@ class FolderIndex:
             if self.files.listen():
                 self._retitle()
             self._compare(sizes=True)
-        if self._theirs:
-            self.look_at(self._theirs)
-        if not self._sorted:
-            self._sort()
+        if self._announced.theirs:
+            self.look_at(self._announced.theirs)
+        self._table.sort()
 
     def _retitle(self) -> None:
         """Takes titles over from the other program's index."""
@@ -305,86 +243,44 @@ class FolderIndex:
             kept.row = self.files.titled(kept.row)
 
     def _put(self, row: Session, size: int, ino: int) -> None:
-        row = self.files.titled(row)
-        old = self.rows.pop(row.id, None)
-        if old is None:
-            self.counts[row.status] += 1
-            if self._by_key is not None:
-                self._by_key.setdefault(row.key, set()).add(row.id)
-        elif old.row.status != row.status:
-            self.counts[old.row.status] -= 1
-            self.counts[row.status] += 1
-        if self._sorted and self.rows and row.last_at < next(reversed(self.rows.values())).row.last_at:
-            self._sorted = False
-        self.rows[row.id] = IndexedRow(row, size, ino)
-
-    def _sort(self) -> None:
-        """Insertion order is order of activity; the newest is last."""
-        self.rows = dict(sorted(self.rows.items(), key=lambda item: (item[1].row.last_at, item[0])))
-        self._sorted = True
+        self._table.put(self.files.titled(row), size, ino)
 
     def forget(self, session_id: str) -> None:
         """It has no file."""
-        self._theirs.pop(session_id, None)
-        self._remove(session_id)
-
-    def _remove(self, session_id: str) -> None:
-        kept = self.rows.pop(session_id, None)
-        if kept is not None:
-            self.counts[kept.row.status] -= 1
-            if self._by_key is not None:
-                self._by_key.get(kept.row.key, set[str]()).discard(session_id)
-
-    def at_key(self, key: str) -> set[str]:
-        if self._by_key is None:
-            self._by_key = {}
-            for session_id, kept in self.rows.items():
-                self._by_key.setdefault(kept.row.key, set()).add(session_id)
-        return self._by_key.get(key, set())
+        self._announced.theirs.pop(session_id, None)
+        self._table.remove(session_id)
 
     def announce(self, session_id: str, *, new: bool) -> None:
         """Must precede the append, and stands at least until `over`.
 
         A new session is always announced: there may have been one with the same id before.
         """
-        if new or session_id not in self._ours:
-            self._say(lambda: [IndexLine(dirty=session_id, by=self._writer)])
-            self._ours.add(session_id)
-        self._under_way.add(session_id)
-
-    def over(self, session_id: str) -> None:
-        """The append has succeeded or failed."""
-        self._under_way.discard(session_id)
+        if new or session_id not in self._announced.ours:
+            self._say(lambda: [IndexLine(dirty=session_id, by=self._announced.writer)])
+        self._announced.begin(session_id)
 
     def update(self, row: Session, size: int, ino: int) -> None:
         before = self.rows.get(row.id)
         self._put(row, size, ino)
-        self._changed = True
-        if self._foreign:
-            if row.title_by in ("auto", "user") and (before is None or before.row.title != row.title):
-                self.renamed.add(row.id)
-            self.wrote.add(row.id)
-            self.gone.discard(row.id)
+        self._publisher.updated(row, before.row if before else None)
 
     def deleted(self, session_id: str, incarnation: str) -> None:
         self.forget(session_id)
-        if self._foreign:
-            self.gone.add(session_id)
-            self.wrote.discard(session_id)
+        self._publisher.deleted(session_id)
         self._say(lambda: [IndexLine(deleted=session_id, incarnation=incarnation)])
         self._erase = True
 
     def flush(self, *, erase: bool = False) -> None:
         """Writes the rows of sessions we announced, without an append under way. `erase`: earlier rows must go."""
         self._erase = self._erase or erase
-        settled = self._ours - self._under_way
+        settled = self._announced.settled()
         if settled:
             self._say(lambda: self._rows_of(settled), alone=True)
-        self._ours -= settled  # only now: on a full disk they must be said again
+        self._announced.ours -= settled  # only now: on a full disk they must be said again
         small = len(self.rows) <= SMALL  # a large one is rewritten when it is next loaded
         if self._erase or (small and self._lines > 2 * len(self.rows) + SPARE_LINES):
             self.rewrite()
-        if self.wrote and len(self.rows) <= FOREIGN_SMALL:
+        if self._publisher.wrote and len(self.rows) <= FOREIGN_SMALL:
             self.publish()
         if self._erase:
             # Old rows hold the titles of deleted sessions, which are words of theirs: they go from both files.
@@ -393,8 +289,8 @@ class FolderIndex:
 
     def _rows_of(self, session_ids: Iterable[str]) -> list[IndexLine]:
         found = [self.rows[session_id] for session_id in session_ids if session_id in self.rows]
-        self._changed = self._changed or bool(found)
-        return [IndexLine(row=kept.row, size=kept.size, ino=kept.ino, by=self._writer) for kept in found]
+        self._publisher.changed = self._publisher.changed or bool(found)
+        return [IndexLine(row=kept.row, size=kept.size, ino=kept.ino, by=self._announced.writer) for kept in found]
 
     def _say(self, make: Callable[[], Sequence[IndexLine]], *, alone: bool = False) -> None:
         """Writes lines under a lock, so that no rewrite loses them. `alone`: reads first what others have written."""
@@ -427,13 +323,10 @@ class FolderIndex:
             if not os.fstat(self._fd).st_nlink:
                 return
             self._hear()
-            if not self._sorted:
-                self._sort()
+            self._table.sort()
             lines = [encode(IndexLine(index=INDEX_VERSION, boot=boot_id()))]
             lines += [encode(IndexLine(row=k.row, size=k.size, ino=k.ino)) for k in self.rows.values()]
-            announced = [(name, by) for name, writers in self._theirs.items() for by in sorted(writers)]
-            announced += [(name, self._writer) for name in sorted(self._ours)]
-            lines += [encode(IndexLine(dirty=name, by=by)) for name, by in announced]
+            lines += map(encode, self._announced.lines())
             replace_file(self._path, b"\n".join([*lines, b""]), durable=self._durable)
         finally:
             unlock(self._fd)
@@ -447,34 +340,27 @@ class FolderIndex:
     def scan(self) -> dict[str, IndexedRow]:
         """Reads every transcript from its first line on. Changes nothing in memory, so it may run in a thread."""
         names = sorted(self.files.list())
-        found = ((name, self._fold(name, None)) for name in names)
+        found = ((name, self.files.fold(name, None)) for name in names)
         return {name: kept for name, kept in found if kept is not None}
 
     def adopt(self, found: Mapping[str, IndexedRow]) -> int:
         """Takes over the rows of a scan, except where an append came after it."""
         newer = {n: k for n, k in self.rows.items() if n in found and is_later(k.row, found[n].row)}
-        self.rows, self.counts, self._by_key = {}, Counter(), None
+        self._table.clear()
         for kept in {**found, **newer}.values():
             self._put(kept.row, kept.size, kept.ino)
-        self._sort()
+        self._table.sort()
         if self._fd >= 0:
             self._offset = os.fstat(self._fd).st_size
-        self._changed = True
+        self._publisher.changed = True
         self.rewrite()
         return len(self.rows)
 
     def publish(self, *, always: bool = False) -> None:
         """Writes `sessions.json`, for people and other programs. `refresh` first: others may have erased a title."""
-        if self._read_only:
-            return
-        rows = [(kept.row, self.files.path_of(session_id).name) for session_id, kept in sorted(self.rows.items())]
-        if self._foreign:
-            sessions = [IndexUpdate(row, name, row.id in self.wrote, row.id in self.renamed) for row, name in rows]
-            publish_foreign(self.place, self.name, sessions, self.gone, self._notice)
-            for done in (self.wrote, self.renamed, self.gone):
-                done.clear()
-        elif publish_own(self.folder, rows, changed=self._changed, always=always):
-            self._changed = False
+        if not self._read_only:
+            rows = [(kept.row, self.files.path_of(name).name) for name, kept in sorted(self.rows.items())]
+            self._publisher.publish(rows, always=always)
 
     def close(self) -> None:
         if self._fd < 0:
@@ -489,11 +375,3 @@ class FolderIndex:
 
 class _Stale(Exception):
     """Not an index we can use."""
-
-
-def _differs(entry: os.DirEntry[str], kept: IndexedRow) -> bool:
-    try:
-        there = entry.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return True
-    return there.st_size != kept.size or there.st_ino != kept.ino

@@ -8,8 +8,11 @@ from typing import NamedTuple
 from ...core.entries import Entry
 from ...core.facts import ExpectedFact
 from ...core.keys import check_session_id
+from ..disk.syncing import aside
 from .transcript import SessionFile
 
+INLINE_READ_BYTES = 256 * 1024
+"""Larger reads run in a thread."""
 OPEN_FILES_MAX = 256
 """Transcripts kept open between appends; beyond this, the longest unused ones are closed."""
 
@@ -84,3 +87,12 @@ async def file_lock(file: SessionFile) -> None:
     while not file.try_lock():
         await asyncio.sleep(pause)
         pause = min(pause * 2, 0.02)
+
+
+async def read_on(file: SessionFile) -> None:
+    """Reads what was appended since. One at a time: a second one must not add the same entries to the row again."""
+    if not file.refreshing.locked() and file.behind() <= INLINE_READ_BYTES:
+        file.refresh()
+        return
+    async with file.refreshing:
+        await aside(file.refresh)

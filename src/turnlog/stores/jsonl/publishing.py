@@ -28,7 +28,44 @@ Named = Sequence[tuple[Session, str]]
 """Rows, and the names of their files."""
 
 
-def publish_own(folder: Path, rows: Named, *, changed: bool, always: bool) -> bool:
+class Publisher:
+    """Keeps what has changed in one folder since its index for others was written."""
+
+    def __init__(self, place: Place, name: str, notice: Callable[[Notice], None]) -> None:
+        self._place = place
+        self._name = name
+        self._notice = notice
+        self._foreign = place.layout.foreign
+        self.changed = False
+        self.wrote: set[str] = set()
+        """In another program's folder: sessions that we appended to, that we gave a title, and that we deleted."""
+        self._renamed: set[str] = set()
+        self._gone: set[str] = set()
+
+    def updated(self, row: Session, before: Session | None) -> None:
+        self.changed = True
+        if self._foreign:
+            if row.title_by in ("auto", "user") and (before is None or before.title != row.title):
+                self._renamed.add(row.id)
+            self.wrote.add(row.id)
+            self._gone.discard(row.id)
+
+    def deleted(self, session_id: str) -> None:
+        if self._foreign:
+            self._gone.add(session_id)
+            self.wrote.discard(session_id)
+
+    def publish(self, rows: Named, *, always: bool) -> None:
+        if self._foreign:
+            sessions = [IndexUpdate(row, name, row.id in self.wrote, row.id in self._renamed) for row, name in rows]
+            _publish_foreign(self._place, self._name, sessions, self._gone, self._notice)
+            for done in (self.wrote, self._renamed, self._gone):
+                done.clear()
+        elif _publish_own(self._place.folder(self._name), rows, changed=self.changed, always=always):
+            self.changed = False
+
+
+def _publish_own(folder: Path, rows: Named, *, changed: bool, always: bool) -> bool:
     """Writes a copy that Turnlog never reads; returns whether it is up to date now."""
     path = folder / PUBLISHED_NAME
     large = len(rows) > LARGE and path.exists() and not always
@@ -40,7 +77,7 @@ def publish_own(folder: Path, rows: Named, *, changed: bool, always: bool) -> bo
     return True
 
 
-def publish_foreign(
+def _publish_foreign(
     place: Place, folder: str, sessions: Sequence[IndexUpdate], gone: set[str], notice: Callable[[Notice], None]
 ) -> None:
     """Writes Turnlog's changes into the other program's own index; nothing if there are none."""

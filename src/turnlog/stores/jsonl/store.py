@@ -16,12 +16,11 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 from ...core import facts as session_facts, keys, query as queries, search
-from ...core.admission import admit
-from ...core.entries import Entry, Opened
+from ...core.entries import Entry
 from ...core.facts import ExpectedFact, Fact
 from ...core.query import Hit, Page, Query
 from ...core.session import Session
-from ...errors import Busy, Corrupt, NotFound, UsageError
+from ...errors import Corrupt, NotFound
 from ...runtime.background import report
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Notice, Progress, boundary
 from ..disk import leases
@@ -29,16 +28,17 @@ from ..disk.files import disk_errors, make_dir, sync_dir, unavailable
 from ..disk.syncing import Syncer, aside
 from ..finding import Searcher
 from ..in_memory import page_of
-from ..stamping import check_expected, check_incarnation, now_ms, rising, stamp, window
+from ..stamping import check_incarnation, now_ms, rising, window
 from ..watching import Watchers
+from .appending import JsonlAppender
 from .erase_notes import EraseNotes
 from .erasing import JsonlEraser
-from .fact_index import NOTHING, FactIndexes, end_of
+from .fact_index import FactIndexes
 from .folders import FolderIndexes
 from .layouts import Place, place_at
 from .ledger import JsonlLedger
 from .listing import candidates, newest
-from .open_files import AskedAppend, OpenFiles, file_lock
+from .open_files import INLINE_READ_BYTES, AskedAppend, OpenFiles, file_lock, read_on
 from .publishing import check_ours, mark
 from .searching import JsonlLooking, JsonlSearching
 from .transcript import SessionFile
@@ -46,12 +46,6 @@ from .word_file import WordFile
 
 log = logging.getLogger("turnlog.stores.jsonl")
 
-INLINE_READ_BYTES = 256 * 1024
-"""Larger reads run in a thread."""
-PASS_EVERY = 64
-OWNER_LOOK_S = 0.1
-OWNER_TRIES = 100
-"""How often an append checks again while another program seems to be writing the file, before it raises Busy."""
 FLUSH_AFTER_S = 0.5
 """How long index rows may wait after an append; its announcement never waits."""
 
@@ -84,11 +78,25 @@ class JsonlStore:
         self._leases = leases.FileLeases(place.own / "leases")
         self._watchers = Watchers(ends=self._ends)
         self._searching = JsonlSearching(WordFile(place.words_folder(read_only=read_only)), self._folders.holder)
+        self._appender = JsonlAppender(
+            place,
+            self._files,
+            self._folders,
+            self._facts,
+            file=self._file,
+            on_appended=self._after_append,
+            notice=self._notice,
+            clock=self._clock,
+            stamps=self._stamps,
+            syncer=self._syncer if self._durable else None,
+        )
         self._eraser = JsonlEraser(
             EraseNotes(place.own / "erasing", durable=self._durable),
-            append=lambda file, bodies: self._append_locked(file, 0, AskedAppend(bodies, None, None, None, True)),
+            append=lambda file, bodies: self._appender.append_locked(
+                file, 0, AskedAppend(bodies, None, None, None, True)
+            ),
             file=self._file,
-            refresh=self._refresh,
+            refresh=read_on,
             files=self._files,
             folders=self._folders,
             facts=self._facts,
@@ -98,7 +106,6 @@ class JsonlStore:
         )
         self._searcher = Searcher(self.read)
         self._flush: asyncio.TimerHandle | None = None
-        self._streak = 0
         self.ledger = JsonlLedger(
             place.own / "ledger.jsonl",
             clock=self._clock,
@@ -177,126 +184,14 @@ class JsonlStore:
         if lease == "own":
             keys.check_session_id(session_id)
             async with self._leases.take(session_id, OWN_LEASE_WAIT_S):
-                return await self._append(session_id, asked)
+                return await self._appender.append(session_id, asked)
         leases.check(lease, session_id)
-        return await self._append(session_id, asked)
+        return await self._appender.append(session_id, asked)
 
-    async def _append(self, session_id: str, asked: AskedAppend) -> Appended:
-        self._streak += 1
-        if not self._streak % PASS_EVERY:
-            await asyncio.sleep(0)  # a series of appends without waiting must not keep the loop from its sockets
-        turn = self._files.turn(session_id)
-        async with turn:
-            while True:
-                file = self._files.known(session_id) or self._file_for(session_id, asked.bodies)
-                with file.in_use():
-                    if not file.try_lock():
-                        await file_lock(file)
-                    try:
-                        # Deleted while we waited: check again, and create it if that was asked for.
-                        if (behind := file.behind()) >= 0:
-                            return await self._append_locked(file, behind, asked)
-                    except OSError as error:
-                        self._undo_creation(file)
-                        raise unavailable(f"session {session_id} cannot be written", error) from error
-                    except BaseException:
-                        self._undo_creation(file)
-                        raise
-                    finally:
-                        file.unlock()
-                self._files.drop(session_id)
-
-    def _file_for(self, session_id: str, bodies: Sequence[Entry]) -> SessionFile:
-        try:
-            return self._file(session_id)
-        except NotFound:
-            first = bodies[0] if bodies else None
-            if not isinstance(first, Opened):
-                raise
-            if first.id != session_id:
-                raise UsageError(f"the session entry has the id {first.id}, not {session_id}") from None
-        with disk_errors(f"session {session_id} cannot be created"):
-            index = self._folders.get(self._place.folder_for(first))
-            opened = stamp([first], 0, self._clock())[0]
-            assert isinstance(opened, Opened)
-            return self._files.keep(SessionFile.open(index.files.new_home(opened), create=True))
-
-    async def _append_locked(self, file: SessionFile, behind: int, asked: AskedAppend) -> Appended:
-        if behind or file.refreshing.locked():
-            await self._refresh(file)
-        before = file.row
-        check_expected(before, asked.expect, file.id, asked.incarnation)
-        if asked.expect_fact is not None:
-            await self._facts.check(file, asked.expect_fact)
-        bodies = admit(before, asked.bodies, leased=asked.leased)
-        entries = stamp(bodies, file.last_seq, self._stamps())
-        if file.lines.foreign:
-            await self._prepare(file)
-        data = file.encode(entries)
-        row = file.row_after(entries)
-        if file.torn:
-            self._notice(
-                Notice(
-                    what=f"{len(file.torn)} bytes of a torn append dropped", where=str(file.path), session_id=file.id
-                )
-            )
-        index = self._folders.get(file.folder)
-        index.announce(file.id, new=before is None)
-        ended = NOTHING if before is None else end_of(file)
-        try:
-            start = file.write(data)
-            if self._durable:
-                await self._make_durable(file, start, new=before is None)
-            # Set, not added: a reader may have read the file while it was being synced.
-            file.row, file.extent = row, (start + len(data), row.last_seq)
-            index.update(row, file.size, file.ino)
-        finally:
-            index.over(file.id)
-        self._facts.of(file.folder).written(file, ended, session_facts.changes(entries))
+    def _after_append(self, session_id: str) -> None:
         self._flush_later()
-        self._searching.index_later(file.id)
-        self._watchers.wake(file.id)
-        return Appended(entries, index.files.titled(row))
-
-    async def _prepare(self, file: SessionFile) -> None:
-        """Reads the ids of a foreign file once, which must not be used again; in a thread if the file is large."""
-        if file.size > INLINE_READ_BYTES and not file.lines.ready:
-            await aside(file.lines.prepare)
-        tries = 0
-        while file.behind() > len(file.torn) or file.unsettled_s() > 0:
-            if (tries := tries + 1) > OWNER_TRIES:
-                raise Busy(f"another program is writing {file.path}", hint="Close that program, then try again.")
-            await asyncio.sleep(min(OWNER_LOOK_S, max(0.0, file.unsettled_s())))
-            await self._refresh(file)
-        file.check_unchanged()
-
-    async def _make_durable(self, file: SessionFile, start: int, *, new: bool) -> None:
-        done = self._syncer.request(file.fd)
-        try:
-            await done
-            if new:
-                await aside(lambda: sync_dir(file.path.parent))
-        except BaseException as error:
-            # After a failed sync the kernel may have dropped the pages: the append does not count, and this handle
-            # cannot be trusted any more.
-            if isinstance(error, OSError) or (done.done() and done.exception() is not None):
-                file.roll_back(start)
-                self._files.drop(file.id)
-            raise
-
-    def _undo_creation(self, file: SessionFile) -> None:
-        """Under the lock: removes the file of a session that was not created after all."""
-        if file.row is None and not file.gone() and os.fstat(file.fd).st_size == 0:
-            file.path.unlink(missing_ok=True)
-            self._files.drop(file.id)
-
-    async def _refresh(self, file: SessionFile) -> None:
-        """One at a time: a second refresh must not add the same entries to the row again."""
-        if not file.refreshing.locked() and file.behind() <= INLINE_READ_BYTES:
-            file.refresh()
-            return
-        async with file.refreshing:
-            await aside(file.refresh)
+        self._searching.index_later(session_id)
+        self._watchers.wake(session_id)
 
     def _flush_later(self) -> None:
         if self._flush is None:
@@ -367,7 +262,7 @@ class JsonlStore:
         """The file of the expected session: everything read from it belongs to that incarnation."""
         file = self._file(session_id)
         with file.in_use():
-            await self._refresh(file)
+            await read_on(file)
         check_incarnation(file.row, session_id, incarnation)
         return file
 
@@ -398,7 +293,7 @@ class JsonlStore:
                 try:
                     if file.gone():
                         raise NotFound(f"there is no session {session_id}")
-                    await self._refresh(file)
+                    await read_on(file)
                     if incarnation is not None:
                         check_incarnation(file.row, session_id, incarnation)
                     with disk_errors(f"session {session_id} cannot be deleted"):

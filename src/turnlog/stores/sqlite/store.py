@@ -6,10 +6,8 @@ SQLite comes with apsw, because the system's own may have the WAL-reset defect (
 
 import asyncio
 import logging
-import os
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from importlib import resources
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -22,23 +20,22 @@ from ...core.facts import ExpectedFact, Fact
 from ...core.keys import check_session_id
 from ...core.query import Hit, Page, Query
 from ...core.session import Session, describe, marks_of, needed
-from ...errors import Corrupt, NotAStore, StoreError, StoreUnavailable, UsageError
+from ...errors import StoreError, UsageError
 from ...runtime.background import report
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, sql, word_index
 from ..disk import leases
-from ..disk.files import disk_errors, lock, make_dir, open_private, sync_dir
+from ..disk.files import disk_errors
 from ..disk.syncing import aside
 from ..finding import Searcher
 from ..stamping import check_expected, check_incarnation, now_ms, rising, stamp, window
 from ..watching import Watchers
-from . import erasing, searching as searching, statements as statements
+from . import erasing, opening, searching as searching, statements as statements
 from .connection import SqliteConnection
 from .ledger import SqliteLedger
 from .writer import SqliteWriter, driver_errors
 
 log = logging.getLogger("turnlog.stores.sqlite")
 
-APPLICATION_ID = 0x54524E4C
 INLINE_ROWS = 256
 """Larger reads run in a thread."""
 INDEX_AFTER_S = 0.5
@@ -56,7 +53,7 @@ class SqliteStore:
         self._summary_role = "assistant" if inject == "assistant" else None
         self._clock = clock or now_ms
         self._stamps = rising(clock)
-        self._leases = leases.FileLeases(path.with_name(f"{path.name}-leases"))
+        self._leases = leases.FileLeases(opening.leases_folder(path))
         self._watchers = Watchers(ends=self._ends)
         self._asked: tuple[int, Sequence[str]] = (0, ())
         self._reading = asyncio.Lock()
@@ -82,93 +79,15 @@ class SqliteStore:
         place = Path(path).expanduser().absolute()
         store = cls(place, durability=durability, inject=inject, clock=clock, read_only=read_only)
         with disk_errors(f"the store {path} cannot be opened"), driver_errors(str(store._path)):
-            await asyncio.to_thread(store._open_to_read if read_only else store._open)
+            await asyncio.to_thread(store._open)
         return store
 
-    def _open_to_read(self) -> None:
-        self._db, self._near, self._far = (SqliteConnection(self._path, read_only=True) for _ in range(3))
-        version, known = self._db.pragma("user_version"), len(migrations())
-        _check_ours(self._db, version, known, str(self._path))
-        if version < known or statements.missing_columns(self._db):
-            raise StoreUnavailable(
-                f"{self._path} was made by an older Turnlog and cannot be upgraded",
-                hint="Make the file and its directory writable, or copy them to a writable place.",
-            )
-        self._begin_work()
-
     def _open(self) -> None:
-        make_dir(self._path.parent)
-        if not os.path.lexists(self._path):
-            self._begin_anew()
-        # Created here, so that it and its -wal and -shm files are private from the first byte.
-        os.close(open_private(self._path, os.O_RDWR | os.O_CREAT))
-        if self._path.stat().st_size:
-            look_first(self._path)
-        with self._alone():
-            self._refuse_emptied()
-            self._db = self._connect()
-            migrate(self._db, str(self._path))
-            statements.complete(self._db)
-            self._remember_made()
-        self._db.run("PRAGMA secure_delete = ON")
-        self._near = self._connect()
-        self._far = self._connect()
-        self._begin_work()
-
-    def _begin_work(self) -> None:
+        path = self._path
+        found = opening.open_to_read(path) if self._read_only else opening.open_to_write(path, self._synchronous)
+        self._db, self._near, self._far = found
         self._writer = SqliteWriter(self._db, syncs=self._synchronous == "FULL", forget=self._rows.clear)
         self.ledger = SqliteLedger(self._writer, self._near, self._clock)
-
-    @property
-    def _made(self) -> Path:
-        """A file that exists since the database was created: without it an emptied database would look like
-        a new one.
-        """
-        return self._path.with_name(f"{self._path.name}-leases") / ".made"
-
-    def _begin_anew(self) -> None:
-        """A removed database means that a new one is wanted."""
-        with self._alone():
-            if not os.path.lexists(self._path):
-                self._made.unlink(missing_ok=True)
-
-    def _refuse_emptied(self) -> None:
-        log_file = self._path.with_name(f"{self._path.name}-wal")
-        logged = log_file.exists() and log_file.stat().st_size > 0
-        if self._path.stat().st_size == 0 and (logged or self._made.exists()):
-            raise Corrupt(
-                f"{self._path} is empty, but it was a database",
-                hint="It was emptied. Restore it from a backup, or remove the file to start with an empty store.",
-                path=str(self._path),
-            )
-
-    def _remember_made(self) -> None:
-        """Written before any session is acknowledged; also for a database that was copied here, or made by an older
-        Turnlog.
-        """
-        if not self._made.exists():
-            os.close(open_private(self._made, os.O_RDWR | os.O_CREAT))
-            sync_dir(self._made.parent)
-
-    @contextmanager
-    def _alone(self) -> Generator[None]:
-        """Switching a new database to WAL fails, instead of waiting, while another process does the same."""
-        folder = self._path.with_name(f"{self._path.name}-leases")
-        make_dir(folder)
-        fd = open_private(folder / ".opening", os.O_RDWR | os.O_CREAT)
-        try:
-            lock(fd)
-            yield
-        finally:
-            os.close(fd)
-
-    def _connect(self) -> SqliteConnection:
-        db = SqliteConnection(self._path)
-        db.wait_when_busy(30_000)
-        db.run("PRAGMA journal_mode = WAL")
-        db.run(f"PRAGMA synchronous = {self._synchronous}")
-        db.run("PRAGMA foreign_keys = ON")
-        return db
 
     async def append(
         self,
@@ -451,49 +370,3 @@ class SqliteStore:
         for db in (self._near, self._far, self._db, self._rest):
             if db is not None:
                 db.close()
-
-
-def migrate(db: SqliteConnection, where: str) -> None:
-    """Applies numbered .sql files in order, in one transaction with the version they lead to."""
-    steps = migrations()
-    db.run("BEGIN IMMEDIATE")
-    try:
-        version = db.pragma("user_version")
-        _check_ours(db, version, len(steps), where)
-        for number, script in enumerate(steps[version:], version + 1):
-            db.run(script)
-            db.pragma("application_id", APPLICATION_ID)
-            db.pragma("user_version", number)
-        word_index.prepare(db)
-        db.run("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # after damage SQLite has rolled back already
-            db.run("ROLLBACK")
-        raise
-
-
-def look_first(path: Path) -> None:
-    """Checks before anything is changed, even the switch to WAL: is it a store of Turnlog, and is its schema known?"""
-    db = SqliteConnection(path, create=False)
-    try:
-        db.wait_when_busy(30_000)
-        _check_ours(db, db.pragma("user_version"), len(migrations()), str(path))
-    finally:
-        db.close()
-
-
-def _check_ours(db: SqliteConnection, version: int, known: int, where: str) -> None:
-    ours = db.pragma("application_id") == APPLICATION_ID
-    if not ours and db.one("SELECT count(*) FROM sqlite_schema"):
-        raise NotAStore(f"{where} is a database of another program")
-    if version > known:
-        raise StoreError(
-            f"{where} was made by a newer Turnlog (schema {version}; this one knows {known})",
-            hint="Upgrade Turnlog. Nothing was changed.",
-        )
-
-
-def migrations() -> list[str]:
-    folder = resources.files("turnlog.stores.sqlite") / "sql"
-    files = sorted((item for item in folder.iterdir() if item.name.endswith(".sql")), key=lambda item: item.name)
-    return [item.read_text(encoding="utf-8") for item in files]
