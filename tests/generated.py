@@ -31,7 +31,8 @@ SOURCES = {
 FILES = {
     "sessions": ("SyncSessions",),
     "handle": ("SyncSessionHandle",),
-    "objects": ("SyncAccess", "SyncTurnlog"),
+    "access": ("SyncAccess",),
+    "library": ("SyncTurnlog",),
 }
 CLASSES = {  # class → (base, the classes whose methods it has)
     "SyncSessions": ("", ("Sessions",)),

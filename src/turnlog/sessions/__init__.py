@@ -5,12 +5,11 @@ not see is NotFound, not Denied, so that ids cannot be guessed.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from copy import copy
 from typing import TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import (
@@ -22,14 +21,11 @@ from ..core import (
     principals,
     query as queries,
     search,
-    tokens,
     turns,
     wellformed,
 )
 from ..core.compaction import Coverage
 from ..core.entries import (
-    MESSAGES,
-    Compaction,
     Entry,
     Opened,
     Origin,
@@ -49,13 +45,13 @@ from ..core.keys import SessionKey
 from ..core.principals import OWNER, Principal
 from ..core.query import PAGE_MAX, Hit, Page, Query
 from ..core.session import Session, StatusValue, active, check_entry, cut_title
-from ..core.user_content import with_words
-from ..errors import Ambiguous, Corrupt, Denied, NotFound, UsageError
+from ..errors import Denied, NotFound, UsageError
 from ..stores import Clock, Lease, Store
-from ..stores.stamping import now_ms, unreadable
-from . import own_answers, selection
+from ..stores.stamping import now_ms
+from . import own_answers, pins, reading, resolving, selection
 from .checking import checked_methods
 from .opening import Opener
+from .reading import Loaded as Loaded
 
 EDIT_WAIT_S = 5.0
 """How long a change of a session's history waits for a running turn before it raises Busy."""
@@ -67,15 +63,6 @@ Fidelities: TypeAlias = list[Fidelity]
 Explanation: TypeAlias = list[Coverage]
 PinBudget: TypeAlias = Callable[[str], Awaitable[int]]
 """agent → the tokens that pins may fill in the window of its model."""
-
-
-class Loaded(Struct, frozen=True):
-    """The part of a session that a turn needs: its row and its tail."""
-
-    session: Session
-    entries: list[Entry]
-    damage: tuple[Corrupt, ...] = ()
-    """Damaged places; the entries around them are here."""
 
 
 @checked_methods
@@ -148,16 +135,7 @@ class Sessions:
     async def resolve(self, text: str, *, key: SessionKey | str | None = None, agent: str | None = None) -> Session:
         """A session by id, key or label, or a unique beginning of one. `key` and `agent` narrow the search."""
         within = Query(key=keys.format(self.own_key(key)) if key else None, agent=agent, limit=PAGE_MAX)
-        for query in queries.readings(text, within):
-            rows = [row for row in (await self._store.find(query)).items if principals.sees(self._principal, row)]
-            if query.key is not None and query == Query(key=query.key, agent=agent, limit=PAGE_MAX):
-                rows = [row for row in rows if row.status == "active"] or rows[:1]
-            if len(rows) == 1:
-                return rows[0]
-            if rows:
-                names = [f"{row.id} ({row.label})" if row.label else row.id for row in rows[:20]]
-                raise Ambiguous(f"{text!r} fits {len(rows)} sessions: {', '.join(names)}", matches=[r.id for r in rows])
-        raise NotFound(f"no session fits {text[:80]!r}")
+        return await resolving.resolve(self._store, self._principal, text, within)
 
     async def list(self, query: Query | None = None) -> Page[Session]:
         """Newest first. A principal sees only their own sessions, and `total` counts only those.
@@ -178,26 +156,14 @@ class Sessions:
         `session`: its id, or its row, which saves a lookup.
         """
         row = await self._visible(session, incarnation)
-        entries, damage = await self._read_around(row, row.read_from - 1)
+        entries, damage = await reading.around_damage(self._store, row, row.read_from - 1)
         named = [*row.pins, *((seq, seq) for seq in (*row.received, *row.heard))]
-        return Loaded(row, await self._with_named(row, entries, named), damage)
-
-    async def _with_named(self, row: Session, entries: EntryList, pins: Sequence[tuple[int, int]] = ()) -> EntryList:
-        """Adds the entries that these refer to, as far as they can be read."""
-        while wanted := history.missing(entries, pins):
-            found: EntryList = []
-            for seq in wanted:
-                with suppress(Corrupt):
-                    found += await self._read(row, after=seq - 1, limit=1)
-            if not any(entry.seq in wanted for entry in found):
-                break  # referenced, but damaged or missing
-            entries = sorted([*found, *entries], key=lambda entry: entry.seq)
-        return entries
+        return Loaded(row, await reading.with_named(self._store, row, entries, named), damage)
 
     async def transcript(self, session_id: str, *, after: int = 0, incarnation: str | None = None) -> Loaded:
         """All entries; damaged places are left out and reported."""
         row = await self._visible(session_id, incarnation)
-        entries, damage = await self._read_around(row, after)
+        entries, damage = await reading.around_damage(self._store, row, after)
         return Loaded(row, entries, damage)
 
     async def read(
@@ -225,23 +191,6 @@ class Sessions:
 
     async def _now(self, row: Session) -> Session:
         return await self._store.describe(row.id, incarnation=row.incarnation)
-
-    async def _read_around(
-        self, row: Session, after: int, *, before: int | None = None
-    ) -> tuple[EntryList, tuple[Corrupt, ...]]:
-        found: EntryList = []
-        damage: list[Corrupt] = []
-        while True:
-            try:
-                found += await self._read(row, after=after, before=before)
-                return found, tuple(damage)
-            except Corrupt as error:
-                damage.append(error)
-                if error.after > after:
-                    found += await self._read(row, after=after, before=error.after + 1)
-                if error.before is None or error.before - 1 <= after:  # nothing more, or nothing new
-                    return found, tuple(damage)
-                after = error.before - 1
 
     async def history(
         self,
@@ -280,18 +229,7 @@ class Sessions:
         User entries hold their content here, even if it is stored in `received` entries.
         """
         row = await self._visible(session_id)
-        stack = active(row.marks, row.last_seq)
-        seq = seq or (stack[-1].seq if stack else None)
-        if seq is None:
-            raise UsageError("no compaction is active in this session")
-        found = await self._read(row, after=seq - 1, limit=1)
-        match found:
-            case [Compaction() as entry]:
-                covered = await self._read(row, after=entry.covers[0] - 1, before=entry.first_kept)
-                whole = with_words(await self._with_named(row, covered))
-                return [item for item in whole if isinstance(item, MESSAGES)]
-            case _:
-                raise UsageError(f"entry {seq} is not a compaction")
+        return await reading.covered(self._store, row, seq)
 
     async def fidelity(self, session_id: str, seq: int | None = None) -> Fidelities:
         """What became of the identifiers of each compaction, oldest first; only of the one at `seq`, if it is given."""
@@ -375,32 +313,16 @@ class Sessions:
     async def past(self, row: Session, at: int) -> EntryList:
         """Entries up to this one. Damaged places become entries without effect, so that later ones keep their seqs."""
         self.admit(row)
-        found, damage = await self._read_around(row, 0, before=at + 1)
-        there = {entry.seq: entry for entry in found}
-        return [
-            there.get(seq) or unreadable(seq, next(error for error in reversed(damage) if error.after < seq))
-            for seq in range(1, at + 1)
-        ]
+        return await reading.past(self._store, row, at)
 
     async def rewind(self, session_id: str, to: int) -> Session:
         """Continues the history from entry `to`, which must end a turn. Rewind forward to come back."""
         row = await self.writable(session_id)
         async with self._editing(session_id) as lease:
             row = await self._now(row)
-            if not await self._ends_a_turn(row, to):
+            if not await reading.ends_a_turn(self._store, row, to):
                 turns.check_end((await self.transcript(row.id)).entries, to)
             return await self._append(row, Rewind(to=to), lease=lease)
-
-    async def _ends_a_turn(self, row: Session, to: int) -> bool:
-        """Whether no turn was running when the log ended there; False if the row does not remember that part."""
-        path = row.shape.path_to(to, row.last_seq) if 1 <= to <= row.last_seq else None
-        said: EntryList = []
-        for first, last in turns.looked_at(path or ()):
-            found, _ = await self._read_around(row, first - 1, before=last + 1)  # damage does not stop a rewind
-            said = [*found, *said]
-            if (over := turns.is_over_after(said)) is not None:
-                return over
-        return path is not None and not row.pruned_to
 
     async def discard(self, session_id: str) -> Session:
         """Hides the last turn, which must have failed. Nothing is removed: rewind forward to come back."""
@@ -414,35 +336,12 @@ class Sessions:
     async def pin(self, session_id: str, target: int) -> Session:
         """Keeps this message in the prompt word for word, even after a compaction, within the pin budget."""
         row = await self.writable(session_id)
-        found = await self._read(row, after=target - 1, limit=1) if target > 0 else []
-        if not found or not isinstance(found[0], MESSAGES):
-            raise UsageError(f"entry {target} is not a message", hint="Pin a user, assistant or tool_result entry.")
-        await self._check_shown(session_id, target)
-        await self._check_pins(row, target)
-        return await self._append(row, Pin(target=target))
-
-    async def _check_shown(self, session_id: str, target: int) -> None:
-        state = next((found.state for found in await self.explain(session_id) if found.seq == target), "none")
-        if state in ("rewound", "left_out"):
-            why = "was rewound" if state == "rewound" else "is left out, because the model refused it"
-            raise UsageError(f"entry {target} {why}, so it cannot be pinned", hint="Pin a message that the model sees.")
-
-    async def _check_pins(self, row: Session, target: int) -> None:
+        await pins.check_message(self._store, row, target)
+        pins.check_shown((await self.transcript(session_id)).entries, target)
         budget = self._pin_tokens if isinstance(self._pin_tokens, int | None) else await self._pin_tokens(row.agent)
-        if budget is None:
-            return
-        entries: EntryList = []
-        while missing := history.missing(entries, [*row.pins, (target, target)]):
-            for seq in missing:
-                entries += await self._read(row, after=seq - 1, limit=1)
-        view = history.survey(sorted(entries, key=lambda entry: entry.seq))
-        messages = (entry for entry in entries if isinstance(entry, MESSAGES))
-        size = sum(tokens.of_text(history.as_text(history.whole_content(entry, view))) for entry in messages)
-        if size > budget:
-            raise UsageError(
-                f"the pins would take about {size:,} tokens; the budget is {budget:,}",
-                hint="Unpin something first, or raise compaction.pin_budget.",
-            )
+        if budget is not None:
+            await pins.check_budget(self._store, row, target, budget)
+        return await self._append(row, Pin(target=target))
 
     async def unpin(self, session_id: str, target: int) -> Session:
         row = await self.writable(session_id)

@@ -4,6 +4,7 @@
 the asynchronous classes (`python -m tests.generated`): each of their methods only calls the method of the same name.
 """
 
+from .access import SyncAccess as SyncAccess
 from .handle import SyncSessionHandle as SyncSessionHandle
-from .objects import SyncAccess as SyncAccess, SyncTurnlog as SyncTurnlog
+from .library import SyncTurnlog as SyncTurnlog
 from .sessions import SyncSessions as SyncSessions

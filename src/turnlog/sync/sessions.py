@@ -7,8 +7,9 @@ from ..core.keys import SessionKey
 from ..core.principals import Principal
 from ..core.query import Page, Query
 from ..core.session import Session, StatusValue
-from ..sessions import EntryList, Explanation, Fidelities, Hits, Loaded, Sessions
+from ..sessions import EntryList, Explanation, Fidelities, Hits, Sessions
 from ..sessions.checking import checked_methods
+from ..sessions.reading import Loaded
 from .facade import EngineDoor
 
 

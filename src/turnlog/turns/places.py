@@ -38,6 +38,7 @@ from .asked import Asked as Asked
 from .journal import Journal, in_memory
 from .repeats import Repeats
 from .restless import Restless
+from .running_calls import RunningCalls
 from .warm_paths import WarmPaths, is_enough
 
 COMPARED = 64
@@ -48,12 +49,9 @@ KNOWN_MESSAGES = 100_000
 """Messages whose atoms are remembered, about 300 bytes each."""
 ELSEWHERE_WAIT_S = 0.5
 """How long a call of another process may take to give back its lease after its answer."""
-ENDING_WAIT_S = 5.0
-"""The same in this process, where it is known that the answer is stored."""
 RACES_MAX = 20
 """Decisions for one request while others change the same session; each means that another request came first."""
 _USED = ("active", "inactive")
-_ANSWERED = ("assistant", "call", "failed")
 
 
 class _Place(Struct, frozen=True):
@@ -84,21 +82,6 @@ class Entrance(Struct, kw_only=True):
     stored: bool = True
 
 
-class _Running:
-    """A call that holds the lease of its session in this process."""
-
-    def __init__(self, asked: Asked) -> None:
-        self._is_agent = asked.kind == "agent"
-        self.journal: Journal | None = None
-        self.over = asyncio.Event()
-
-    @property
-    def is_answered(self) -> bool:
-        if self.journal is None:
-            return False
-        return self.journal.row.last_role in (("assistant", "failed") if self._is_agent else _ANSWERED)
-
-
 class Places:
     def __init__(
         self, store: Store, sessions: Sessions, *, clock: Clock = now_ms, random: Callable[[int], bytes] = os.urandom
@@ -112,7 +95,7 @@ class Places:
         self._repeats = Repeats(clock)
         self._restless = Restless()
         self._known: dict[bytes, tuple[Atom, ...]] = {}
-        self._running: dict[str, _Running] = {}
+        self._running = RunningCalls()
         self._puts: set[asyncio.Task[None]] = set()
         self.left = self._repeats.left
 
@@ -253,8 +236,7 @@ class Places:
 
     async def _placed(self, row: Session, named: bool, busy: Collection[str]) -> PlacedSession:
         path = await self._paths.of(row)
-        running = self._running.get(row.id)
-        is_busy = row.id in busy or (running is not None and not running.is_answered)
+        is_busy = row.id in busy or self._running.is_busy(row.id)
         return PlacedSession(path, is_busy, self._repeats.is_open(path, named=named, runs=is_busy))
 
     async def _after(self, one: PlacedSession, row: Session, turn: int) -> Decision:
@@ -283,8 +265,7 @@ class Places:
 
     async def _again(self, path: Path, turn: int) -> Entrance:
         row = await self._store.describe(path.session_id)
-        running = self._running.get(row.id)
-        answer = None if running and not running.is_answered else await self._answer(row.id, turn)
+        answer = None if self._running.is_busy(row.id) else await self._answer(row.id, turn)
         return Entrance(row=row, session_id=row.id, match="replayed", turn=turn, running=answer is None, answer=answer)
 
     async def _carry_out(
@@ -295,7 +276,7 @@ class Places:
         if path is None or decision.kind == "forked":
             return await self._found(request, place, decision, held)
         seen = path.last_seq
-        running = await self._hold(request.asked, path.session_id, held)
+        running = await self._running.hold(request.asked, path.session_id, held)
         lease = await held.enter_async_context(self._store.lease(path.session_id, wait_s=ELSEWHERE_WAIT_S))
         row = await self._store.describe(path.session_id)
         if (row.last_seq, path.last_seq) != (seen, seen):
@@ -316,28 +297,10 @@ class Places:
             # What a session keeps in effect when it goes back must fit the rules of marks; words must be stored anyway.
             return await journal.append(*(await self._bodies(request, decision, journal.row, keeps_marks=False)))
 
-    async def _hold(self, asked: Asked, session_id: str, held: AsyncExitStack) -> _Running:
-        """Marks the session as one that runs a call, once an answered call has left it."""
-        while (before := self._running.get(session_id)) is not None:
-            if not before.is_answered:
-                raise Busy("a call is running in this session")
-            try:
-                async with asyncio.timeout(ENDING_WAIT_S):
-                    await before.over.wait()
-            except TimeoutError:
-                raise Busy("a call is ending in this session") from None
-        running = self._running[session_id] = _Running(asked)
-        held.callback(self._release, session_id, running)
-        return running
-
-    def _release(self, session_id: str, running: _Running) -> None:
-        del self._running[session_id]
-        running.over.set()
-
     async def _found(self, request: _Request, place: _Place, decision: Decision, held: AsyncExitStack) -> Entrance:
         """A new session, or a fork, with the request's words in the same append."""
         new_id = keys.session_id(self._clock(), self._random(6))
-        running = await self._hold(request.asked, new_id, held)
+        running = await self._running.hold(request.asked, new_id, held)
         lease = await held.enter_async_context(self._store.lease(new_id, wait_s=ELSEWHERE_WAIT_S))
         taken = await self._taken(place, decision, new_id)
         bodies = await self._bodies(request, decision, None, past=taken)

@@ -90,20 +90,7 @@ class JsonlStore:
             stamps=self._stamps,
             syncer=self._syncer if self._durable else None,
         )
-        self._eraser = JsonlEraser(
-            EraseNotes(place.own / "erasing", durable=self._durable),
-            append=lambda file, bodies: self._appender.append_locked(
-                file, 0, AskedAppend(bodies, None, None, None, True)
-            ),
-            file=self._file,
-            refresh=read_on,
-            files=self._files,
-            folders=self._folders,
-            facts=self._facts,
-            searching=self._searching,
-            stamps=self._stamps,
-            durable=self._durable,
-        )
+        self._eraser = self._make_eraser()
         self._searcher = Searcher(self.read)
         self._flush: asyncio.TimerHandle | None = None
         self.ledger = JsonlLedger(
@@ -146,6 +133,22 @@ class JsonlStore:
         if not self._place.layout.foreign and not self._read_only:
             make_dir(self._root / "agents")
         self._folders.load()
+
+    def _make_eraser(self) -> JsonlEraser:
+        return JsonlEraser(
+            EraseNotes(self._place.own / "erasing", durable=self._durable),
+            append=lambda file, bodies: self._appender.append_locked(
+                file, 0, AskedAppend(bodies, None, None, None, True)
+            ),
+            file=self._file,
+            refresh=read_on,
+            files=self._files,
+            folders=self._folders,
+            facts=self._facts,
+            searching=self._searching,
+            stamps=self._stamps,
+            durable=self._durable,
+        )
 
     def _make_ledger(self) -> None:
         if self._read_only:

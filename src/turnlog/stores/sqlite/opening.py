@@ -19,7 +19,7 @@ from .connection import SqliteConnection
 APPLICATION_ID = 0x54524E4C
 
 
-class Connections(NamedTuple):
+class SqliteConnections(NamedTuple):
     writing: SqliteConnection
     near: SqliteConnection
     """For small reads, on the event loop."""
@@ -27,9 +27,9 @@ class Connections(NamedTuple):
     """For reads in a thread."""
 
 
-def open_to_read(path: Path) -> Connections:
+def open_to_read(path: Path) -> SqliteConnections:
     """Nothing is written, not even next to the file."""
-    found = Connections(*(SqliteConnection(path, read_only=True) for _ in range(3)))
+    found = SqliteConnections(*(SqliteConnection(path, read_only=True) for _ in range(3)))
     version, known = found.writing.pragma("user_version"), len(migrations())
     _check_ours(found.writing, version, known, str(path))
     if version < known or statements.missing_columns(found.writing):
@@ -40,7 +40,7 @@ def open_to_read(path: Path) -> Connections:
     return found
 
 
-def open_to_write(path: Path, synchronous: str) -> Connections:
+def open_to_write(path: Path, synchronous: str) -> SqliteConnections:
     make_dir(path.parent)
     if not os.path.lexists(path):
         _begin_anew(path)
@@ -55,7 +55,7 @@ def open_to_write(path: Path, synchronous: str) -> Connections:
         statements.complete(db)
         _remember_made(path)
     db.run("PRAGMA secure_delete = ON")
-    return Connections(db, _connect(path, synchronous), _connect(path, synchronous))
+    return SqliteConnections(db, _connect(path, synchronous), _connect(path, synchronous))
 
 
 def leases_folder(path: Path) -> Path:
