@@ -156,7 +156,7 @@ class World:
             log = self.logs[session]
             live = live_path(marks_of(log), len(log))
             dropped = [entry for entry in log[decision.to :] if on_path(entry.seq, live)]
-            bodies = [Rewind(to=decision.to), *carried(dropped, decision.to), *bodies]
+            bodies = [Rewind(to=decision.to), *carried(dropped, decision.to, decision.path.by_client), *bodies]
         before = len(self.logs[session])
         self.logs[session] = stamped(self.logs[session], bodies)
         self.grow(session, before)

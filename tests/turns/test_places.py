@@ -187,15 +187,64 @@ async def test_a_repeat_joins_the_call_whose_client_went_away(store):
     async with client.asking(user("hi")) as first:
         client.places.left(first.session_id, first.turn, whole=False)
         async with client.asking(user("hi")) as again:
-            assert (again.match, again.running, again.turn) == ("replayed", True, first.turn)
+            assert (again.match, again.answer, again.turn) == ("replayed", None, first.turn)
         async with client.asking(user("hi"), parameters={"temperature": 1}) as other:
             assert other.match == "new"
         await first.journal.append(Assistant(content="Hello.", model="x", stop="end_turn"))
     async with client.asking(user("hi")) as told:
-        assert (told.match, told.running, told.answer.content) == ("replayed", False, "Hello.")
+        assert (told.match, told.answer.content) == ("replayed", "Hello.")
     client.places.left(first.session_id, first.turn, whole=True)
     async with client.asking(user("hi")) as later:
         assert later.match == "new"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "match"),
+    [
+        ({}, {"is_retry": True}, "replayed"),
+        ({"is_stream": True}, {"is_stream": False}, "replayed"),
+        ({"is_stream": True}, {"is_stream": True}, "new"),
+        ({}, {"is_stream": True}, "new"),
+        ({}, {"is_retry": True, "parameters": {"temperature": 1}}, "new"),
+    ],
+)
+async def test_a_request_that_says_it_is_a_repeat_gets_the_answer_though_it_was_written(store, first, second, match):
+    """A socket takes a whole answer that a proxy then cuts."""
+    client = Client(store)
+    await client.say(user("hi"), **first)
+    assert (await client.say(user("hi"), **second))[0] == match
+
+
+async def test_of_two_equal_calls_a_retry_repeats_neither_and_none_later_than_sdks_retry():
+    now = 1_700_000_000_000
+    store = MemoryStore(clock=lambda: now)
+    client = Client(store, clock=lambda: now)
+    await client.say(user("hi"))
+    await client.say(user("hi"))
+    assert (await client.say(user("hi"), is_retry=True))[0] == "new"
+    other = Client(store, clock=lambda: now)
+    await other.say(user("hey"))
+    now += 11_000
+    assert (await other.say(user("hey"), is_retry=True))[0] == "new"
+
+
+@pytest.mark.parametrize("stop", ["interrupted", "error"])
+async def test_an_answer_that_was_cut_short_is_not_told_as_a_whole_one(store, stop):
+    client = Client(store, name="n")
+    partial = Assistant(content="Half of", model="x", stop=stop)
+    await client.say(user("hi"), answer=partial, whole=False)
+    match, _, shown = await client.say(user("hi"))
+    assert (match, len(shown)) == ("rewound", 1)
+
+
+async def test_an_answer_that_the_client_brought_along_is_not_the_answer_to_its_call(store):
+    client = Client(store, name="n")
+    await client.say(user("a"), answer="One.")
+    await client.say(user("b"), assistant("One."), user("c"), answer="Two.")
+    async with client.asking(user("a"), assistant("One."), user("d")) as entrance:
+        assert await client.places.answer(entrance.session_id, entrance.turn) is None
+        await entrance.journal.append(Assistant(content="Three.", model="x", stop="end_turn"))
+        assert (await client.places.answer(entrance.session_id, entrance.turn)).content == "Three."
 
 
 async def test_a_repeat_comes_too_late_after_two_minutes():
@@ -399,7 +448,7 @@ async def test_two_servers_on_postgresql_share_conversations_and_repeats(tmp_pat
         assert (await first.say(*said, assistant("More."), user("on")))[:2] == ("continued", session)
         async with first.asking(user("cut short"), name="m") as running:
             async with second.asking(user("cut short"), name="m") as again:
-                assert (again.match, again.running, again.turn) == ("replayed", True, running.turn)
+                assert (again.match, again.answer, again.turn) == ("replayed", None, running.turn)
             match, fork, _ = await second.say(user("cut short"), user("and more"), name="m")
             assert (match, fork == running.session_id) == ("forked", False)
         await Client(one).say(user("hi"), answer="Hello.")

@@ -4,7 +4,7 @@ A client that rewrites its last question goes back with every request. Without t
 and would pay for the same summary each time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from msgspec.structs import replace
 
@@ -12,10 +12,11 @@ from .entries import Compaction, Entry, Pin, Shortened, Undo, Unpin
 from .matching import Decision
 
 
-def carried(dropped: Iterable[Entry], to: int) -> list[Entry]:
+def carried(dropped: Iterable[Entry], to: int, by_client: Container[int] = ()) -> list[Entry]:
     """The bodies to append after a rewind to `to`. `dropped`: the entries of the live path after it, in order.
 
-    Results that the client sent pruned are not among them: its request says anew how long each is.
+    Results that the client sent pruned are not among them: its request says anew how long each is. `by_client`: the
+    shortenings of such results.
     """
     entries = list(dropped)
     undone = {entry.target for entry in entries if isinstance(entry, Undo)}
@@ -27,7 +28,7 @@ def carried(dropped: Iterable[Entry], to: int) -> list[Entry]:
             case Shortened() if entry.seq not in undone and not entry.by_client:
                 if targets := tuple(target for target in entry.targets if target <= to):
                     kept.append(replace(entry, seq=0, ts="", targets=targets))
-            case Pin() | Unpin() | Undo() if entry.target <= to:
+            case Pin() | Unpin() | Undo() if entry.target <= to and entry.target not in by_client:
                 kept.append(replace(entry, seq=0, ts=""))
             case _:
                 pass

@@ -144,19 +144,28 @@ def _compare(candidate: PlacedSession, words: Words, indexes: Sequence[int] | No
 
 
 def _answering_alike(ours: Sequence[Atom], theirs: Sequence[Atom]) -> int:
-    """The number of atoms before the first result that answers another call here than there. Ids may differ."""
+    """The number of atoms before the first result that answers another call here than there. Ids may differ, but not
+    those of results without a call before them: a later call may claim such a result by its id.
+    """
     shorter = min(len(ours), len(theirs))
     if [atom.id for atom in ours[:shorter]] == [atom.id for atom in theirs[:shorter]]:
         return shorter
     ids: dict[str, str] = {}
     known: set[str] = set()
+    early: set[str] = set()
     for n in range(shorter):
         our, their = ours[n], theirs[n]
         if their.kind == "call":
+            if their.id != our.id and not early.isdisjoint((their.id, our.id)):
+                return n
             ids[their.id] = our.id
             known.add(our.id)
-        elif their.kind == "result" and ids.get(their.id, "") != (our.id if our.id in known else ""):
-            return n
+        elif their.kind == "result":
+            has_call = their.id in ids or our.id in known
+            if our.id != (ids.get(their.id) if has_call else their.id):
+                return n
+            if not has_call:
+                early.add(our.id)
     return shorter
 
 

@@ -26,6 +26,7 @@ from .entries import (
     Transcript,
     Undo,
     User,
+    tool_uses,
 )
 from .marks import live_path, marks_of, on_path
 from .user_content import parted, user_content
@@ -55,8 +56,8 @@ class AskedCall(Struct, frozen=True, gc=False):
     """The digest of everything that was asked."""
     ts: str
     branch: int
-    turn_after: int | None = None
-    """For a turn of an agent: the last entry of the request; all that is said after it is told as one message."""
+    is_turn: bool = False
+    """Whether it is a turn of an agent, with calls that run here."""
 
 
 def note_of(entry: Entry, kind: str) -> Mapping[str, Any] | None:
@@ -68,10 +69,24 @@ def note_of(entry: Entry, kind: str) -> Mapping[str, Any] | None:
     return fields if fields.get("turnlog") == kind else None
 
 
-def turn_after(note: Mapping[str, Any], seq: int) -> int | None:
-    """The last entry that the request itself appended, if its note at `seq` is that of an agent's turn."""
+def said_until(note: Mapping[str, Any], seq: int) -> int:
+    """The last entry that the request with this note at `seq` appended itself."""
     said = note.get("said")
-    return seq + said if isinstance(said, int) else None
+    return seq + said if isinstance(said, int) else seq
+
+
+def answer_to(note: Mapping[str, Any], log: Transcript) -> Assistant | None:
+    """The answer to a call; None while there is none. `log`: from the call's note on."""
+    after = said_until(note, log[0].seq)
+    said: list[Assistant] = []
+    for entry in log[1:]:
+        if note_of(entry, REQUEST) is not None:
+            break
+        if isinstance(entry, Assistant) and entry.seq > after and entry.stop != "error":
+            said.append(entry)
+    if not said or not note.get("agent"):
+        return said[-1] if said else None
+    return None if tool_uses(said[-1]) else answers.told_as_one(said)
 
 
 class Path:
@@ -121,6 +136,16 @@ class Path:
     def pruned(self, to: int | None = None) -> list[Shortened]:
         """The shortenings that stand for results which a client sent pruned."""
         return [entry for entry in self._in_effect(to) if entry.by_client]
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the newest call is over without a whole answer."""
+        return self.role == "failed" or bool(self.atoms and self.atoms[-1].partial is not None)
+
+    @property
+    def by_client(self) -> set[int]:
+        """The same, whether they are in effect or undone."""
+        return {entry.seq for entry in self._shortenings if entry.by_client}
 
     def _in_effect(self, to: int | None) -> list[Shortened]:
         at = self.last_seq if to is None else to
@@ -237,8 +262,8 @@ class Path:
         elif is_live and (asked := note_of(entry, REQUEST)):
             branch = asked.get("branch", 0)
             self.branch = entry.seq if branch == "new" else branch if isinstance(branch, int) else 0
-            self._turn_after, self._turn = turn_after(asked, entry.seq), []
-            self.call = AskedCall(entry.seq, str(asked.get("ask")), entry.ts, self.branch, self._turn_after)
+            self._turn_after, self._turn = said_until(asked, entry.seq) if asked.get("agent") else None, []
+            self.call = AskedCall(entry.seq, str(asked.get("ask")), entry.ts, self.branch, self._turn_after is not None)
 
 
 def of_log(session_id: str, log: Transcript) -> Path:

@@ -41,6 +41,11 @@ class Asked(Struct, frozen=True, kw_only=True):
     """Translates one of them."""
     after: tuple[str, int] | None = None
     """(session, turn): the call whose answer `messages` follow, instead of being the whole conversation."""
+    again: tuple[str, int] | None = None
+    """(session, turn): the call that was made for this very request before."""
+    is_stream: bool = False
+    is_retry: bool = False
+    """Whether the client says that it asked this before."""
     kind: Literal["relay", "agent"] = "relay"
     store: bool = True
 
@@ -86,9 +91,10 @@ def notes(asked: Asked, decision: Decision, ask: str, heads: Collection[str], sa
         "head": head,
         "parameters": asked.parameters,
         "ask": ask,
+        "said": said,
     }
     if asked.kind == "agent":
-        note["said"] = said  # whatever follows is told to the client as one message
+        note["agent"] = True  # whatever is said then is told to the client as one message
     if decision.branch:
         note["branch"] = "new" if decision.branch < 0 else decision.branch
     if head in heads:

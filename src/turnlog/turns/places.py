@@ -10,15 +10,13 @@ Words of one principal are never compared with those of another, because their p
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from itertools import takewhile
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, suppress
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import keys, matching, path as paths, principals
-from ..core.answers import told_as_one
 from ..core.atoms import Atom
 from ..core.carried import carried, pruned
 from ..core.entries import Assistant, Entry, Opened, Origin, Rewind, Transcript
@@ -26,7 +24,6 @@ from ..core.forks import inherited
 from ..core.matching import Decision, PlacedSession
 from ..core.path import HEAD, REQUEST, Path, note_of
 from ..core.principals import Principal
-from ..core.query import Query
 from ..core.said import Said
 from ..core.session import Session, live_path, on_path
 from ..errors import Busy, Conflict, NotFound, UsageError
@@ -35,14 +32,13 @@ from ..stores import Clock, Store
 from ..stores.stamping import now_ms
 from . import asked as requests
 from .asked import Asked as Asked
+from .candidates import Candidates, Place
 from .journal import Journal, in_memory
-from .repeats import Repeats
+from .repeats import Repeats, Signs
 from .restless import Restless
 from .running_calls import RunningCalls
 from .warm_paths import WarmPaths, is_enough
 
-COMPARED = 64
-"""Sessions of a place that a request is compared with, newest first."""
 ATOMS_MAX = 100_000
 """Atoms of one request; real conversations have at most some thousands."""
 KNOWN_MESSAGES = 100_000
@@ -51,20 +47,16 @@ ELSEWHERE_WAIT_S = 0.5
 """How long a call of another process may take to give back its lease after its answer."""
 RACES_MAX = 20
 """Decisions for one request while others change the same session; each means that another request came first."""
-_USED = ("active", "inactive")
-
-
-class _Place(Struct, frozen=True):
-    key: str
-    named: bool
-    row: Session | None = None
-    """The session, if the request names it by its id."""
 
 
 class _Request(Struct, frozen=True):
     asked: Asked
     said: Said
-    ask: str
+    signs: Signs
+
+    @property
+    def ask(self) -> str:
+        return self.signs.ask
 
 
 class Entrance(Struct, kw_only=True):
@@ -77,7 +69,6 @@ class Entrance(Struct, kw_only=True):
     """The seq of the call's own entry; with the session it names the call."""
     journal: Journal | None = None
     """None: the call was made already, and its answer is told again."""
-    running: bool = False
     answer: Assistant | None = None
     stored: bool = True
 
@@ -93,6 +84,7 @@ class Places:
         self._random = random
         self._paths = WarmPaths(sessions)
         self._repeats = Repeats(clock)
+        self._candidates = Candidates(store, self._repeats)
         self._restless = Restless()
         self._known: dict[bytes, tuple[Atom, ...]] = {}
         self._running = RunningCalls()
@@ -116,13 +108,15 @@ class Places:
     async def _entrance(self, request: _Request, held: AsyncExitStack) -> Entrance:
         if not request.asked.store:
             return await self._unstored(request, held, "new")
+        if request.asked.again is not None and (found := await self._made_before(request.asked, *request.asked.again)):
+            return found
         busy: set[str] = set()
         is_restless: bool | None = None
         for _ in range(RACES_MAX):
             place = await self._place(request.asked)
             found, decision = await self._decide(request, place, busy)
             if decision.kind == "replayed" and decision.path is not None:
-                return await self._again(decision.path, decision.turn)
+                return await self._again(decision.path.session_id, decision.turn)
             if is_restless is None:
                 is_restless = self._restless.is_due(place.key, found, decision, request.said)
             if is_restless:
@@ -176,17 +170,18 @@ class Places:
             raise UsageError("the request says nothing", hint="Send at least one message with words.")
         if len(said.atoms) > ATOMS_MAX:
             raise UsageError(f"more than {ATOMS_MAX:,} messages, calls and results", hint="Begin a new conversation.")
-        return _Request(asked, said, requests.ask_of(asked, said))
+        signs = Signs(requests.ask_of(asked, said), asked.is_stream, asked.is_retry)
+        return _Request(asked, said, signs)
 
-    async def _place(self, asked: Asked) -> _Place:
+    async def _place(self, asked: Asked) -> Place:
         principals.check_agent(asked.principal, asked.agent)
         named = asked.after[0] if asked.after is not None else asked.handle
         row = None if named is None else await self._own_session(asked.principal, named)
         if row is not None:
-            return _Place(row.key, True, row)
+            return Place(row.key, True, row)
         if asked.after is not None:
             raise NotFound("there is no such message")
-        return _Place(*requests.key_of(asked))
+        return Place(*requests.key_of(asked))
 
     async def _own_session(self, who: Principal, session_id: str) -> Session | None:
         """A session by its id, if it is this principal's own: with any token no other can be named."""
@@ -198,51 +193,32 @@ class Places:
         return None
 
     async def _decide(
-        self, request: _Request, place: _Place, busy: Collection[str]
+        self, request: _Request, place: Place, busy: Collection[str]
     ) -> tuple[list[PlacedSession], Decision]:
         words = request.said.words(request.ask)
         if place.row is not None:
-            one = await self._placed(place.row, place.named, busy)
+            one = await self._placed(place.row, request, place.named, busy)
             if request.asked.after is not None:
                 return [one], await self._after(one, place.row, request.asked.after[1])
             return [one], matching.decide([one], words, named=True, by_id=True)
         found: list[PlacedSession] = []
-        for rows in (self._rows_by_answer, self._newest_rows):
-            found = [await self._placed(row, place.named, busy) for row in await rows(place, request.said)]
-            decision = matching.decide(found, words, named=place.named)
-            if decision.kind != "new":
-                return found, decision
+        async with aclosing(self._candidates.of(place, request.said, request.signs)) as candidates:
+            async for rows in candidates:
+                found = [await self._placed(row, request, place.named, busy) for row in rows]
+                decision = matching.decide(found, words, named=place.named)
+                if decision.kind != "new":
+                    return found, decision
         return found, Decision("new")
 
-    async def _rows_by_answer(self, place: _Place, said: Said) -> list[Session]:
-        """Without a name only an answer tells a session, so the index is asked first."""
-        if place.named:
-            return []
-        return await self._rows(place, await own_answers.find(self._store.ledger, place.key, said.atoms))
-
-    async def _newest_rows(self, place: _Place, said: Said) -> list[Session]:
-        if not place.named and all(atom.kind not in ("assistant", "call") for atom in said.atoms):
-            return await self._rows(place, self._repeats.lost())  # no answer can tell it; it may be a repeat
-        return (await self._store.find(Query(key=place.key, status=_USED, limit=COMPARED))).items
-
-    async def _rows(self, place: _Place, ids: Sequence[str]) -> list[Session]:
-        rows: list[Session] = []
-        for session_id in ids:
-            with suppress(NotFound):
-                row = await self._store.describe(session_id)
-                if row.key == place.key and row.status in _USED:  # an id may be in use again, elsewhere
-                    rows.append(row)
-        return sorted(rows, key=lambda row: -row.last_at)[:COMPARED]
-
-    async def _placed(self, row: Session, named: bool, busy: Collection[str]) -> PlacedSession:
+    async def _placed(self, row: Session, request: _Request, named: bool, busy: Collection[str]) -> PlacedSession:
         path = await self._paths.of(row)
         is_busy = row.id in busy or self._running.is_busy(row.id)
-        return PlacedSession(path, is_busy, self._repeats.is_open(path, named=named, runs=is_busy))
+        return PlacedSession(path, is_busy, self._repeats.is_open(path, request.signs, named=named, runs=is_busy))
 
     async def _after(self, one: PlacedSession, row: Session, turn: int) -> Decision:
         """Behind the answer of that call: at the tip, or in a fork."""
         path = one.path
-        answer = await self._answer(path.session_id, turn)
+        answer = await self.answer(path.session_id, turn)
         if answer is None:
             raise NotFound("there is no such message")
         is_tip = bool(path.seqs) and path.seqs[-1] == answer.seq and on_path(turn, live_path(row.marks, row.last_seq))
@@ -250,33 +226,42 @@ class Places:
             return Decision("continued", path, kept=len(path.keys))
         return Decision("forked", path, to=answer.seq, kept=sum(seq <= answer.seq for seq in path.seqs))
 
-    async def _answer(self, session_id: str, turn: int) -> Assistant | None:
-        """What was answered to this call."""
+    async def answer(self, session_id: str, turn: int) -> Assistant | None:
+        """What was answered to this call; None while there is no answer."""
         later = await self._store.read(session_id, after=turn - 1)
         note = note_of(later[0], REQUEST) if later else None
-        if note is None:
-            return None
-        of_call = takewhile(lambda entry: note_of(entry, REQUEST) is None, later[1:])
-        said = [entry for entry in of_call if isinstance(entry, Assistant) and entry.model is not None]
-        if (after := paths.turn_after(note, turn)) is not None:
-            said = [entry for entry in said if entry.seq > after and entry.stop != "error"]
-            return told_as_one(said) if said else None
-        return said[-1] if said else None
+        return None if note is None else paths.answer_to(note, later)
 
-    async def _again(self, path: Path, turn: int) -> Entrance:
-        row = await self._store.describe(path.session_id)
-        answer = None if self._running.is_busy(row.id) else await self._answer(row.id, turn)
-        return Entrance(row=row, session_id=row.id, match="replayed", turn=turn, running=answer is None, answer=answer)
+    async def _made_before(self, asked: Asked, session_id: str, turn: int) -> Entrance | None:
+        """The call, if it runs or was answered; one that failed is made again."""
+        if await self._own_session(asked.principal, session_id) is None:
+            return None
+        runs = not await self.is_free(session_id)
+        entrance = await self._again(session_id, turn)
+        return entrance if runs or entrance.answer is not None else None
+
+    async def _again(self, session_id: str, turn: int) -> Entrance:
+        row = await self._store.describe(session_id)
+        answer = await self.answer(row.id, turn)
+        return Entrance(row=row, session_id=row.id, match="replayed", turn=turn, answer=answer)
+
+    async def is_free(self, session_id: str) -> bool:
+        """Whether no process runs a call in this session."""
+        try:
+            async with self._store.lease(session_id, wait_s=0):
+                return True
+        except Busy:
+            return False
 
     async def _carry_out(
-        self, request: _Request, place: _Place, decision: Decision, held: AsyncExitStack
+        self, request: _Request, place: Place, decision: Decision, held: AsyncExitStack
     ) -> Entrance | None:
         """None: somebody else was faster, so the decision must be made again."""
         path = decision.path
         if path is None or decision.kind == "forked":
             return await self._found(request, place, decision, held)
         seen = path.last_seq
-        running = await self._running.hold(request.asked, path.session_id, held)
+        running = await self._running.hold(path.session_id, held, is_turn=request.asked.kind == "agent")
         lease = await held.enter_async_context(self._store.lease(path.session_id, wait_s=ELSEWHERE_WAIT_S))
         row = await self._store.describe(path.session_id)
         if (row.last_seq, path.last_seq) != (seen, seen):
@@ -287,7 +272,7 @@ class Places:
         if decision.to is not None and not is_enough(journal.stored, journal.row):
             journal = Journal(self._store, lease, await self._sessions.load(journal.row))
         running.journal = journal
-        return self._begun(decision, journal, appended, held)
+        return self._begun(request, decision, journal, appended, held)
 
     async def _append(self, request: _Request, decision: Decision, journal: Journal) -> list[Entry]:
         bodies = await self._bodies(request, decision, journal.row)
@@ -297,19 +282,19 @@ class Places:
             # What a session keeps in effect when it goes back must fit the rules of marks; words must be stored anyway.
             return await journal.append(*(await self._bodies(request, decision, journal.row, keeps_marks=False)))
 
-    async def _found(self, request: _Request, place: _Place, decision: Decision, held: AsyncExitStack) -> Entrance:
+    async def _found(self, request: _Request, place: Place, decision: Decision, held: AsyncExitStack) -> Entrance:
         """A new session, or a fork, with the request's words in the same append."""
         new_id = keys.session_id(self._clock(), self._random(6))
-        running = await self._running.hold(request.asked, new_id, held)
+        running = await self._running.hold(new_id, held, is_turn=request.asked.kind == "agent")
         lease = await held.enter_async_context(self._store.lease(new_id, wait_s=ELSEWHERE_WAIT_S))
         taken = await self._taken(place, decision, new_id)
         bodies = await self._bodies(request, decision, None, past=taken)
         appended = await self._store.append(new_id, [*taken, *bodies], expect=0, lease=lease)
         self._paths.keep(appended.row, paths.of_log(new_id, appended))
         journal = running.journal = Journal(self._store, lease, Loaded(appended.row, list(appended)))
-        return self._begun(decision, journal, appended[len(taken) :], held)
+        return self._begun(request, decision, journal, appended[len(taken) :], held)
 
-    async def _taken(self, place: _Place, decision: Decision, new_id: str) -> list[Entry]:
+    async def _taken(self, place: Place, decision: Decision, new_id: str) -> list[Entry]:
         """What a new log begins with; a fork takes over the past of its source."""
         key = keys.parse(place.key)
         opened = Opened(id=new_id, key=place.key, agent=key.agent, channel=key.channel)
@@ -334,7 +319,8 @@ class Places:
             bodies.append(Rewind(to=decision.to))
             dropped = await self._sessions.read(row, after=decision.to) if keeps_marks else []
             live = live_path(row.marks, row.last_seq)
-            bodies += carried((entry for entry in dropped if on_path(entry.seq, live)), decision.to)
+            by_client = decision.path.by_client if decision.path else ()
+            bodies += carried((entry for entry in dropped if on_path(entry.seq, live)), decision.to, by_client)
         bodies += pruned(decision)
         heads: Collection[str] = [str(note["digest"]) for entry in past if (note := note_of(entry, HEAD))]
         if row is not None and decision.path is not None:
@@ -342,9 +328,16 @@ class Places:
         rest = request.said.rest(decision)
         return [*bodies, *requests.notes(request.asked, decision, request.ask, heads, len(rest)), *rest]
 
-    def _begun(self, decision: Decision, journal: Journal, appended: Sequence[Entry], held: AsyncExitStack) -> Entrance:
+    def _begun(
+        self,
+        request: _Request,
+        decision: Decision,
+        journal: Journal,
+        appended: Sequence[Entry],
+        held: AsyncExitStack,
+    ) -> Entrance:
         turn = _turn_in(appended)
-        self._repeats.begin(journal.session_id, turn)
+        self._repeats.begin(journal.session_id, turn, request.signs)
         held.callback(self._end, journal, turn)
         return Entrance(row=journal.row, session_id=journal.session_id, match=decision.kind, turn=turn, journal=journal)
 
@@ -364,7 +357,7 @@ class Places:
         """In a log of its own, which is gone with the answer."""
         new_id = keys.session_id(self._clock(), self._random(6))
         decision = Decision("new")
-        place = _Place(keys.format(requests.place_of(request.asked.principal, request.asked.agent, None)), False)
+        place = Place(keys.format(requests.place_of(request.asked.principal, request.asked.agent, None)), False)
         bodies = [*await self._taken(place, decision, new_id), *await self._bodies(request, decision, None)]
         journal = await held.enter_async_context(in_memory(new_id, bodies, self._clock))
         return Entrance(

@@ -289,23 +289,13 @@ class Relays:
         """The answer that another process is about to store."""
         deadline = asyncio.get_running_loop().time() + ELSEWHERE_S
         while asyncio.get_running_loop().time() < deadline:
-            later = await self._store.read(entered.session_id, after=entered.turn)
-            for entry in later:
-                if isinstance(entry, Assistant) and entry.model is not None and entry.stop != "error":
-                    return entry
-                if isinstance(entry, Failed):
-                    raise ProviderBusy(entry.reason or "the call failed")
-            if await self._is_free(entered.session_id):
+            is_over = await self.places.is_free(entered.session_id)
+            if (answer := await self.places.answer(entered.session_id, entered.turn)) is not None:
+                return answer
+            if is_over:
                 break
             await asyncio.sleep(ELSEWHERE_LOOK_S)
         raise ProviderBusy("the call that was made for this request was cut short")
-
-    async def _is_free(self, session_id: str) -> bool:
-        try:
-            async with self._store.lease(session_id, wait_s=0):
-                return True
-        except Busy:
-            return False
 
 
 class _ToldTurn:

@@ -1,44 +1,40 @@
-"""Which sessions run a call of a client in this process; a call that has its answer is waited for, others are Busy."""
+"""The calls for clients that hold the lease of their session in this process."""
 
 import asyncio
 from contextlib import AsyncExitStack
 
 from ..errors import Busy
-from .asked import Asked
 from .journal import Journal
 
 ENDING_WAIT_S = 5.0
 """How long a call whose answer is stored may take to give back its lease."""
 _ANSWERED = ("assistant", "call", "failed")
+_TURN_ENDED = ("assistant", "failed")
 
 
 class RunningCall:
-    """A call that holds the lease of its session in this process."""
-
-    def __init__(self, asked: Asked) -> None:
-        self._is_agent = asked.kind == "agent"
+    def __init__(self, *, is_turn: bool) -> None:
+        self._ends = _TURN_ENDED if is_turn else _ANSWERED
         self.journal: Journal | None = None
         self.over = asyncio.Event()
 
     @property
     def is_answered(self) -> bool:
-        if self.journal is None:
-            return False
-        return self.journal.row.last_role in (("assistant", "failed") if self._is_agent else _ANSWERED)
+        return self.journal is not None and self.journal.row.last_role in self._ends
 
 
 class RunningCalls:
     def __init__(self) -> None:
-        self._running: dict[str, RunningCall] = {}
+        self._calls: dict[str, RunningCall] = {}
 
     def is_busy(self, session_id: str) -> bool:
-        """Whether a call runs there that has no answer yet."""
-        running = self._running.get(session_id)
+        """Whether a call without an answer runs in this session."""
+        running = self._calls.get(session_id)
         return running is not None and not running.is_answered
 
-    async def hold(self, asked: Asked, session_id: str, held: AsyncExitStack) -> RunningCall:
+    async def hold(self, session_id: str, held: AsyncExitStack, *, is_turn: bool) -> RunningCall:
         """Marks the session as one that runs a call, once an answered call has left it."""
-        while (before := self._running.get(session_id)) is not None:
+        while (before := self._calls.get(session_id)) is not None:
             if not before.is_answered:
                 raise Busy("a call is running in this session")
             try:
@@ -46,10 +42,10 @@ class RunningCalls:
                     await before.over.wait()
             except TimeoutError:
                 raise Busy("a call is ending in this session") from None
-        running = self._running[session_id] = RunningCall(asked)
+        running = self._calls[session_id] = RunningCall(is_turn=is_turn)
         held.callback(self._release, session_id, running)
         return running
 
     def _release(self, session_id: str, running: RunningCall) -> None:
-        del self._running[session_id]
+        del self._calls[session_id]
         running.over.set()

@@ -195,6 +195,42 @@ def test_a_repeat_joins_the_running_call(small):
     assert len(small.wire.requests) == 1
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_an_idempotency_key_gives_the_first_answer_again(small, path):
+    small.say(Said(text="Once."), Said(text="Twice."), Refused(400, {"error": {"message": "no"}}), Said(text="Again."))
+    body = {"model": "m", "max_tokens": 100, "messages": [user(f"Say it once at {path}")]}
+
+    def ask(key="first", **fields):
+        headers = {"turnlog_store": fields.pop("store", "")}
+        return small.post(path, {**body, **fields}, idempotency_key=f"{key} of {path}", **headers)
+
+    first, second = ask(), ask()
+    assert [one.headers["turnlog-match"] for one in (first, second)] == ["new", "replayed"]
+    assert first.json()["id"] == second.json()["id"]
+    streamed = ask(stream=True)
+    assert streamed.status_code == 409, "the same key with another request"
+    assert streamed.headers["x-should-retry"] == "false"
+    assert len(small.wire.requests) == 1
+    assert "Twice." in ask("second").text
+    assert ask("third").status_code >= 400
+    assert "Again." in ask("third").text, "a request that failed may be tried again"
+    small.say(Said(text="Gone."))
+    assert ask("unstored", store="none").headers["turnlog-ignored"] == "idempotency-key"
+    assert ask("x" * 200).status_code == 400
+
+
+def test_an_idempotency_key_is_kept_across_a_restart(tmp_path):
+    with serving(tmp_path) as relay:
+        relay.say(Said(text="Before."), Said(text="After."))
+        body = {"model": "m", "messages": [user("Before or after?")]}
+        first = relay.post("/v1/chat/completions", body, idempotency_key="k")
+        relay.server.kill()
+        relay.server.start()
+        second = relay.post("/v1/chat/completions", body, idempotency_key="k")
+        assert first.json()["id"] == second.json()["id"]
+        assert len(relay.wire.requests) == 1
+
+
 def test_a_call_whose_client_went_away_is_given_up_and_its_text_kept(small):
     small.say(Said(texts=("Half an", " answer"), breaks="stall"))
     small.wire.left.clear()

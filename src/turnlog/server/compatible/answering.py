@@ -20,6 +20,7 @@ from ...providers import Delta
 from ...settings import ApiSettings
 from ...turns.asked import Asked
 from ...turns.relay_call import RelayCall
+from ..http import idempotency
 from ..http.sse import ASK_AGAIN_S, BATCH_MAX, KEEPALIVE_S
 from ..service import AnyRequest, Service, principal_of, service_of, token_of
 from . import errors, models, reading
@@ -70,6 +71,8 @@ def asked_of(request: AnyRequest, wire: str, read: WireRequest, target: Target, 
         messages=read.messages,
         read=read.read,
         after=read.after,
+        is_stream=read.is_stream,
+        is_retry=headers.get(reading.RETRY_HEADER, "0") not in ("", "0"),
         kind="agent" if target.agent else "relay",
         store=read.is_stored,
     )
@@ -86,14 +89,10 @@ async def answer(request: AnyRequest, wire: str, family: Family, read: WireReque
     asked = asked_of(request, wire, read, target, relaying.principal)
     if read.after is not None:
         asked = await _with_head(relaying, asked)
-    call, left_out = await relaying.start(
-        asked,
-        target.model,
-        parameters=read.parameters,
-        max_output=read.max_output,
-        vendor_system=read.vendor_system,
-    )
+    call, left_out = await _started(request, relaying, asked, read, target)
     dropped = [read.param_names.get(name, name) for name in left_out]
+    if not asked.store and idempotency.key_of(request):
+        dropped.append("idempotency-key")
     if target.agent and read.system:
         dropped.append("system")
     api = service.settings.api
@@ -108,6 +107,28 @@ async def answer(request: AnyRequest, wire: str, family: Family, read: WireReque
         ignored=reading.ignored_header([*read.ignored, *dropped]),
         announces=api.announce,
     )
+
+
+async def _started(
+    request: AnyRequest, relaying: Relaying, asked: Asked, read: WireRequest, target: Target
+) -> tuple[RelayCall, tuple[str, ...]]:
+    """With an Idempotency-Key, the answer is that of the first request; where nothing is stored, none is."""
+    claim = await idempotency.claim_call(request) if asked.store else None
+    try:
+        call, left_out = await relaying.start(
+            msgspec.structs.replace(asked, again=claim.made) if claim else asked,
+            target.model,
+            parameters=read.parameters,
+            max_output=read.max_output,
+            vendor_system=read.vendor_system,
+        )
+    except BaseException:
+        if claim is not None:
+            await claim.drop()
+        raise
+    if claim is not None:
+        await claim.keep(call.session_id, call.turn)
+    return call, left_out
 
 
 async def _with_head(relaying: Relaying, asked: Asked) -> Asked:

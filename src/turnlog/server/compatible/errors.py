@@ -82,6 +82,7 @@ _OF_STATUS: dict[int, Told] = {
     429: Told(429, "rate_limit_error", "rate_limit_exceeded", anthropic="rate_limit_error"),
     503: Told(503, "server_error", "store_unavailable", anthropic="overloaded_error"),
 }
+_KEY_REUSED = Told(409, _INVALID, "idempotency_key_reused")
 _DEFECT = Told(500, "server_error", "internal", anthropic="api_error")
 _AWAY = Told(503, "server_error", "upstream_unavailable", anthropic="overloaded_error", anthropic_status=529)
 _UPSTREAM = Told(502, "server_error", "upstream_error", anthropic="api_error")
@@ -109,7 +110,7 @@ def family_of(path: str, has_version: bool) -> Family:
 def told(error: Exception) -> Told:
     match error:
         case Refusal():
-            return _OF_STATUS.get(error.status, _DEFECT)
+            return _KEY_REUSED if error.code == "idempotency" else _OF_STATUS.get(error.status, _DEFECT)
         case InvalidField():
             return Told(400, _INVALID, error.code, error.param)
         case UnsupportedParameter():

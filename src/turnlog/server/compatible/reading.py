@@ -31,6 +31,8 @@ IGNORED_MAX = 40
 NAME_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-session-id")
 HANDLE_HEADER = "turnlog-session"
 STORE_HEADER = "turnlog-store"
+RETRY_HEADER = "x-stainless-retry-count"
+"""The vendors' SDKs count in it how often they sent this request before."""
 NAMING_FIELDS = ("user", "safety_identifier", "prompt_cache_key")
 """RequestFields that name a session only if `[api] session_from` says so."""
 

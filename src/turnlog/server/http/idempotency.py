@@ -1,7 +1,8 @@
 """`Idempotency-Key`: the same request again gets the first answer; the same key with another request is a conflict.
 
 A chat message is claimed together with the id of its session, before either exists; the delivery id of the message does
-the rest, so a crash at any point leads to one message and never two. Other answers are short, and are kept whole.
+the rest, so a crash at any point leads to one message and never two. A call for a client is kept as its session and
+turn: its answer is in the log. Other answers are short, and are kept whole.
 """
 
 import hashlib
@@ -37,6 +38,8 @@ class StoredRequest(Struct, frozen=True, omit_defaults=True):
 
     print: str
     session: str | None = None
+    turn: int | None = None
+    """With the session: a call for a client."""
     answer: dict[str, Any] | None = None
 
 
@@ -61,6 +64,45 @@ async def claim(request: AnyRequest, session_id: str) -> Claim | None:
         raise _other_body()
     delivery = hashlib.sha256(f"{place}|{found.session}".encode()).hexdigest()
     return Claim(found.session, f"idempotency-{delivery}")
+
+
+class CallClaim:
+    """A call for a client that came with a key. `made`: (session, turn) of the first request with it."""
+
+    def __init__(self, ledger: Ledger, place: str, print_: str, held: Any, made: tuple[str, int] | None) -> None:
+        self.made = made
+        self._ledger = ledger
+        self._place = place
+        self._print = print_
+        self._held = held
+
+    async def keep(self, session_id: str, turn: int) -> None:
+        if (session_id, turn) != self.made:
+            kept = facts.write(StoredRequest(self._print, session_id, turn))
+            await self._ledger.cas(ANSWERS, self._place, self._held, kept, ttl_s=TTL_S)
+
+    async def drop(self) -> None:
+        """The request failed before its words were stored, so it may be tried again."""
+        if self.made is None:
+            await self._ledger.cas(ANSWERS, self._place, self._held, None)
+
+
+async def claim_call(request: AnyRequest) -> CallClaim | None:
+    """None where there is no key."""
+    key = key_of(request)
+    if key is None:
+        return None
+    ledger, print_, place = _ledger(request), await _fingerprint(request), _place(request, key)
+    mine = facts.write(StoredRequest(print_))
+    held = await ledger.put_if_absent(ANSWERS, place, mine, ttl_s=UNDER_WAY_TTL_S)
+    if held is None:
+        return CallClaim(ledger, place, print_, mine, None)
+    found = _kept(place, held)
+    if found.print != print_:
+        raise _other_body()
+    if found.session is None or found.turn is None:
+        raise _still_running()
+    return CallClaim(ledger, place, print_, held, (found.session, found.turn))
 
 
 async def once(request: AnyRequest, kind: type[T], act: Callable[[], Awaitable[T]], *, secret: bool = False) -> T:
@@ -100,13 +142,7 @@ def _first_answer(found: StoredRequest, print_: str, kind: type[T]) -> T:
     if found.print != print_:
         raise _other_body()
     if found.answer is None:
-        raise Refusal(
-            "the first request with this Idempotency-Key is still running",
-            status=409,
-            code="busy",
-            hint="Try again in a moment.",
-            headers={"Retry-After": "1"},
-        )
+        raise _still_running()
     return msgspec.convert(found.answer, kind)
 
 
@@ -120,10 +156,21 @@ def _place(request: AnyRequest, key: str) -> str:
     return hashlib.sha256(f"{token_of(request).name}|{key}".encode("utf-8", "replace")).hexdigest()
 
 
+def _still_running() -> Refusal:
+    return Refusal(
+        "the first request with this Idempotency-Key is still running",
+        status=409,
+        code="busy",
+        hint="Try again in a moment.",
+        headers={"Retry-After": "1"},
+    )
+
+
 def _other_body() -> Refusal:
     return Refusal(
         "this Idempotency-Key was used for another request",
         status=409,
         code="idempotency",
         hint="Use a new key for a new request.",
+        headers={"x-should-retry": "false"},
     )
