@@ -91,7 +91,7 @@ async def answer(request: AnyRequest, wire: str, family: Family, read: WireReque
         asked = await _with_head(relaying, asked)
     call, left_out = await _started(request, relaying, asked, read, target)
     dropped = [read.param_names.get(name, name) for name in left_out]
-    if not asked.store and idempotency.key_of(request):
+    if not read.is_stored and idempotency.key_of(request):
         dropped.append("idempotency-key")
     if target.agent and read.system:
         dropped.append("system")
@@ -113,7 +113,7 @@ async def _started(
     request: AnyRequest, relaying: Relaying, asked: Asked, read: WireRequest, target: Target
 ) -> tuple[RelayCall, tuple[str, ...]]:
     """With an Idempotency-Key, the answer is that of the first request; where nothing is stored, none is."""
-    claim = await idempotency.claim_call(request) if asked.store else None
+    claim = await idempotency.claim_call(request) if read.is_stored else None
     try:
         call, left_out = await relaying.start(
             msgspec.structs.replace(asked, again=claim.made) if claim else asked,
