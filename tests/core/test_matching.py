@@ -24,6 +24,7 @@ from turnlog.core.entries import (
 )
 from turnlog.core.matching import Decision, PlacedSession
 from turnlog.core.path import note_of, of_log
+from turnlog.core.relayed import newest_head
 from turnlog.core.said import Said
 from turnlog.sessions.own_answers import newest_answer
 
@@ -50,9 +51,13 @@ def answer(content, model="m", **more):
     return Assistant(content=content, model=model, **more)
 
 
-def path_of(*bodies, session="s"):
+def logged(*bodies, session="s"):
     opened = Opened(id=session, key="k", agent="main", channel="api")
-    return of_log(session, [rebuilt(body, seq) for seq, body in enumerate([opened, *bodies], 1)])
+    return [rebuilt(body, seq) for seq, body in enumerate([opened, *bodies], 1)]
+
+
+def path_of(*bodies, session="s"):
+    return of_log(session, logged(*bodies, session=session))
 
 
 def rebuilt(body, seq):
@@ -414,3 +419,23 @@ def test_marks_that_concern_only_what_is_kept_stay_in_effect():
         Shortened(targets=(4,), limit=5),
     ]
     assert Undo(target=6) not in carried(dropped, 7, {6})
+
+
+def test_the_head_of_the_newest_call_is_found_with_its_parameters():
+    head = Foreign(raw={"turnlog": "head", "digest": "h", "system": "Be brief.", "tools": [{"name": "look"}]})
+    asked = {"turnlog": "request", "ask": "a", "head": "h", "said": 1}
+    log = logged(head, Foreign(raw={**asked, "parameters": {"top_k": 3, "max_output": 9}}), A, ONE)
+    found = newest_head(log)
+    assert (found.system, [tool["name"] for tool in found.tools]) == ("Be brief.", ["look"])
+    assert (found.parameters.top_k, found.max_output) == (3, 9)
+    strange = newest_head(logged(head, Foreign(raw={**asked, "parameters": {"top_k": "x", "max_output": "y"}}), A))
+    assert (strange.parameters.top_k, strange.max_output) == (None, None)
+    assert newest_head(logged(head, Foreign(raw={**asked, "parameters": 5}), A)).max_output is None
+    for nothing in (
+        logged(A, ONE),
+        logged(Foreign(raw=asked), A),
+        logged(head, Foreign(raw={**asked, "agent": True}), A),
+        logged(head, Foreign(raw=asked), A, ONE, B),
+        logged(Foreign(raw={**head.raw, "turnlog": "other"}), Foreign(raw=asked), A),
+    ):
+        assert newest_head(nothing) is None

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import cast, overload
 
-from ..core import content as contents, keys, principals, prompt as prompts
+from ..core import content as contents, keys, principals
 from ..core.entries import Content, Entry, text_of
 from ..core.events import Event, answer_of
 from ..core.guard import Limits
@@ -28,7 +28,7 @@ from ..turns.deliveries import Deliveries, claim_of, delivery_key, scope_of
 from ..turns.journal import Journal
 from ..turns.queue import Incoming, QueueMode, Ticket
 from ..turns.stream import TurnStream
-from . import finding, remembering
+from . import finding, prompting, remembering
 from .approving import ApprovalVerbs, Approver
 from .finding import SessionFinder
 from .parts import AgentModel, CompactionReport, Parts, Where
@@ -251,17 +251,8 @@ class Verbs(ApprovalVerbs):
     async def prompt(self, where: Where, *, at: int | None = None) -> Prompt:
         """Exactly what would be sent now, or was sent when the log ended at `at`."""
         row = await self._finder.opened(where)
-        agent = await self._agents.get(row.agent)
-        found = await self.sessions.history(
-            row.id,
-            system=agent.limits.system,
-            inject=agent.limits.inject,
-            note=agent.limits.with_note(),
-            at=at,
-            with_reply=not self._runner.journal.direct,
-            incarnation=row.incarnation,
-        )
-        return prompts.assemble(found, tools=agent.toolbox.specs, max_output=agent.max_output)
+        with_reply = not self._runner.journal.direct
+        return await prompting.prompt_of(self.sessions, self._agents, row, at=at, with_reply=with_reply)
 
     async def limits(self, where: Where) -> Limits:
         """The limits of the next turn there, scaled to how its model was seen to count tokens."""

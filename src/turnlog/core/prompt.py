@@ -6,7 +6,7 @@ Nothing that changes often comes before the tail, so the next request begins wit
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from .history import ApiMessage, History
 from .parameters import NONE, Parameters
@@ -91,4 +91,5 @@ def as_dict(prompt: Prompt) -> dict[str, Any]:
     """The shape of `turnlog prompt --json` and of the request log; `tools` are those that may be called."""
     offered = prompt.tools if prompt.may_call else ()
     tools = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in offered]
-    return {"system": prompt.system, "messages": prompt.messages, "tools": tools}
+    told = {"system": prompt.system, "messages": prompt.messages, "tools": tools}
+    return {**told, "parameters": to_builtins(prompt.parameters)} if prompt.parameters != NONE else told

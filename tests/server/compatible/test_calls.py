@@ -250,6 +250,37 @@ def test_a_call_whose_client_went_away_is_given_up_and_its_text_kept(small):
     assert (partial["stop"], partial["content"][0]["text"]) == ("interrupted", "Half an")
 
 
+def test_the_prompt_of_a_call_is_shown_as_the_model_got_it(small):
+    small.say(Said(text="First."), Said(text="Second."))
+    said = [{"role": "system", "content": "Speak\tlike a  pirate. \n"}, user("Shown as it is")]
+    first = small.chat(messages=said, tools=[CHAT_TOOL], temperature=0.5, stop=["x"])
+    sent = [small.sent()]
+    said += [answered("First."), user("And again?")]
+    small.chat(messages=[{"role": "system", "content": "Now plainly."}, *said[1:]])
+    sent.append(small.sent())
+    session = first.headers["turnlog-session"]
+    asked = [entry["seq"] for entry in entries(small, session) if entry["type"] == "user"]
+    for seq, request in zip(asked, sent, strict=True):
+        shown = prompt_at(small, session, seq)
+        assert request["messages"][0]["content"] == shown["system"]
+        assert [one["content"] for one in request["messages"][1:]] == [words(one) for one in shown["messages"]]
+        tools = [one["function"] for one in request.get("tools", ())]
+        assert [(one["name"], one["parameters"]) for one in tools] == [
+            (one["name"], one["input_schema"]) for one in shown["tools"]
+        ]
+    assert prompt_at(small, session, asked[0])["parameters"] == {"temperature": 0.5, "stop": ["x"]}
+
+
+def prompt_at(relay, session, seq):
+    with relay.server.client() as client:
+        return client.get(f"/api/agents/main/sessions/{session}/prompt", params={"at": seq}).json()
+
+
+def words(message):
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(block["text"] for block in content)
+
+
 def test_a_call_is_stopped_like_a_turn(small):
     small.say(Said(texts=("Half an", " answer"), breaks="stall"))
     body = {"model": "m", "messages": [user("Stop me")], "stream": True}

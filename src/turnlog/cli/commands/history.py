@@ -36,6 +36,8 @@ async def prompt(t: "Turnlog", flags: Flags, session: str, at: int | None) -> No
         return
     write(f"system: {found['system'] or '(none)'}")
     write(f"tools: {', '.join(tool['name'] for tool in found['tools']) or '(none)'}")
+    if "parameters" in found:
+        write(f"parameters: {to_json(found['parameters'])}")
     for message in found["messages"]:
         content = message["content"]
         write(f"{message['role']}: {content if isinstance(content, str) else to_json(content)}")

@@ -181,10 +181,12 @@ class CoverageView(Struct, frozen=True):
     entries: list[CoverageRow]
 
 
-class PromptView(Struct, frozen=True):
+class PromptView(Struct, frozen=True, omit_defaults=True):
     system: str
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
+    parameters: dict[str, Any] = {}
+    """How a client wanted its answer; empty unless it said so."""
 
 
 class CompactionView(Struct, frozen=True):
