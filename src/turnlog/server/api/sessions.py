@@ -187,7 +187,7 @@ class SessionsApi(Controller):
         if at > row.last_seq:
             raise Conflict(f"the session has no entry {at}", hint=f"It has entries 1 to {row.last_seq}.")
         found = prompts.as_dict(await access.prompt(row, at=at or None))
-        return PromptView(found["system"], found["messages"], found["tools"])
+        return PromptView(found["system"], found["messages"], found["tools"], found.get("parameters", {}))
 
     @get("/{sid:str}/approvals", summary="The calls that waited for a person's word, and what came of them")
     async def approvals(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> ApprovalsView:
