@@ -18,7 +18,7 @@ COMPARED = 64
 _USED = ("active", "inactive")
 
 
-class Place(Struct, frozen=True):
+class ClientPlace(Struct, frozen=True):
     """Where a request belongs: the key that principal, agent and the client's name for its conversation make."""
 
     key: str
@@ -32,7 +32,7 @@ class Candidates:
         self._store = store
         self._repeats = repeats
 
-    async def of(self, place: Place, said: Said, signs: Signs) -> AsyncGenerator[list[Session]]:
+    async def of(self, place: ClientPlace, said: Said, signs: Signs) -> AsyncGenerator[list[Session]]:
         """One list after the other, each newest first. Without a name only an answer tells a session, so the index is
         asked first.
         """
@@ -43,7 +43,7 @@ class Candidates:
         else:
             yield (await self._store.find(Query(key=place.key, status=_USED, limit=COMPARED))).items
 
-    async def _rows(self, place: Place, ids: Sequence[str]) -> list[Session]:
+    async def _rows(self, place: ClientPlace, ids: Sequence[str]) -> list[Session]:
         rows: list[Session] = []
         for session_id in ids:
             with suppress(NotFound):

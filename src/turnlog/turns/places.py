@@ -32,7 +32,7 @@ from ..stores import Clock, Store
 from ..stores.stamping import now_ms
 from . import asked as requests
 from .asked import Asked as Asked
-from .candidates import Candidates, Place
+from .candidates import Candidates, ClientPlace
 from .journal import Journal, in_memory
 from .repeats import Repeats, Signs
 from .restless import Restless
@@ -173,15 +173,15 @@ class Places:
         signs = Signs(requests.ask_of(asked, said), asked.is_stream, asked.is_retry)
         return _Request(asked, said, signs)
 
-    async def _place(self, asked: Asked) -> Place:
+    async def _place(self, asked: Asked) -> ClientPlace:
         principals.check_agent(asked.principal, asked.agent)
         named = asked.after[0] if asked.after is not None else asked.handle
         row = None if named is None else await self._own_session(asked.principal, named)
         if row is not None:
-            return Place(row.key, True, row)
+            return ClientPlace(row.key, True, row)
         if asked.after is not None:
             raise NotFound("there is no such message")
-        return Place(*requests.key_of(asked))
+        return ClientPlace(*requests.key_of(asked))
 
     async def _own_session(self, who: Principal, session_id: str) -> Session | None:
         """A session by its id, if it is this principal's own: with any token no other can be named."""
@@ -193,7 +193,7 @@ class Places:
         return None
 
     async def _decide(
-        self, request: _Request, place: Place, busy: Collection[str]
+        self, request: _Request, place: ClientPlace, busy: Collection[str]
     ) -> tuple[list[PlacedSession], Decision]:
         words = request.said.words(request.ask)
         if place.row is not None:
@@ -254,7 +254,7 @@ class Places:
             return False
 
     async def _carry_out(
-        self, request: _Request, place: Place, decision: Decision, held: AsyncExitStack
+        self, request: _Request, place: ClientPlace, decision: Decision, held: AsyncExitStack
     ) -> Entrance | None:
         """None: somebody else was faster, so the decision must be made again."""
         path = decision.path
@@ -282,7 +282,7 @@ class Places:
             # What a session keeps in effect when it goes back must fit the rules of marks; words must be stored anyway.
             return await journal.append(*(await self._bodies(request, decision, journal.row, keeps_marks=False)))
 
-    async def _found(self, request: _Request, place: Place, decision: Decision, held: AsyncExitStack) -> Entrance:
+    async def _found(self, request: _Request, place: ClientPlace, decision: Decision, held: AsyncExitStack) -> Entrance:
         """A new session, or a fork, with the request's words in the same append."""
         new_id = keys.session_id(self._clock(), self._random(6))
         running = await self._running.hold(new_id, held, is_turn=request.asked.kind == "agent")
@@ -294,7 +294,7 @@ class Places:
         journal = running.journal = Journal(self._store, lease, Loaded(appended.row, list(appended)))
         return self._begun(request, decision, journal, appended[len(taken) :], held)
 
-    async def _taken(self, place: Place, decision: Decision, new_id: str) -> list[Entry]:
+    async def _taken(self, place: ClientPlace, decision: Decision, new_id: str) -> list[Entry]:
         """What a new log begins with; a fork takes over the past of its source."""
         key = keys.parse(place.key)
         opened = Opened(id=new_id, key=place.key, agent=key.agent, channel=key.channel)
@@ -357,7 +357,7 @@ class Places:
         """In a log of its own, which is gone with the answer."""
         new_id = keys.session_id(self._clock(), self._random(6))
         decision = Decision("new")
-        place = Place(keys.format(requests.place_of(request.asked.principal, request.asked.agent, None)), False)
+        place = ClientPlace(keys.format(requests.place_of(request.asked.principal, request.asked.agent, None)), False)
         bodies = [*await self._taken(place, decision, new_id), *await self._bodies(request, decision, None)]
         journal = await held.enter_async_context(in_memory(new_id, bodies, self._clock))
         return Entrance(
