@@ -47,6 +47,27 @@ LINES = [
 ]
 
 
+def test_a_version_without_summaries_stores_all_and_a_later_one_summarises_all(monkeypatch, tmp_path):
+    sdk = pytest.importorskip("claude_agent_sdk")
+    if not hasattr(sdk, "fold_session_summary"):
+        pytest.skip("this version makes no summaries")
+
+    async def work():
+        url = f"sqlite:{tmp_path}/a.db"
+        with monkeypatch.context() as old:
+            old.delattr(sdk, "fold_session_summary")
+            store = TurnlogSessionStore(url)
+            await store.append(KEY, LINES[:2])
+            assert await store.list_session_summaries(KEY["project_key"]) == []
+            assert len(await store.list_sessions(KEY["project_key"])) == 1
+        await TurnlogSessionStore(url).append(KEY, LINES[2:])
+        [found] = await TurnlogSessionStore(url).list_session_summaries(KEY["project_key"])
+        assert found["data"] == sdk.fold_session_summary(None, KEY, LINES)["data"]
+        assert await store.load(KEY) == LINES
+
+    run(work())
+
+
 def run(work):
     return asyncio.run(work)
 

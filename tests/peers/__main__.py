@@ -52,11 +52,10 @@ LEFT_OUT = {
 
 
 def lowest_of(extra):
-    """`name==version` for the lowest version that the extra allows."""
+    """The package of an extra, and its lowest version that the extra allows."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         [wanted] = tomllib.load(file)["project"]["optional-dependencies"][extra]
-    name, lowest = re.match(r"([a-z-]+)>=([\d.]+)", wanted).groups()
-    return f"{name}=={lowest}"
+    return re.match(r"([a-z-]+)>=([\d.]+)", wanted).groups()
 
 
 def python_of(name, suite, keep, *, lowest):
@@ -69,16 +68,32 @@ def python_of(name, suite, keep, *, lowest):
             f"{ROOT}[postgres,{suite.extra}]",
             *COMMON,
             *suite.packages,
-            *([lowest_of(suite.extra)] if lowest else []),
+            *(["==".join(lowest_of(suite.extra))] if lowest else []),
         ]
         subprocess.run([python, "-m", "pip", "install", "-q", "-e", *wanted], check=True)
         (place / "made").touch()
     return python
 
 
+def prepare_sources(name, suite, folder, keep, python):
+    """Unpacks the tests of the installed version. The scripts name files; those that came later are made empty."""
+    package = "langgraph" if name == "langgraph" else lowest_of(suite.extra)[0]
+    version = subprocess.run(
+        [python, "-c", f"import importlib.metadata as m; print(m.version({package!r}))"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    command = [python, folder / "_sdist.py", package, version, keep / "sdists"]
+    place = Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+    for test in re.findall(r"\btests/[\w/]+\.py\b(?!::)", (folder / f"{name}.sh").read_text()):
+        if (place / test).parent.is_dir():
+            (place / test).touch()
+
+
 def run(name, folder, keep, postgres, *, lowest):
     suite = SUITES[name]
-    env = {**os.environ, "PEER_DIR": str(keep), "PEER_PYTHON": str(python_of(name, suite, keep, lowest=lowest))}
+    python = python_of(name, suite, keep, lowest=lowest)
+    prepare_sources(name, suite, folder, keep, python)
+    env = {**os.environ, "PEER_DIR": str(keep), "PEER_PYTHON": str(python)}
     adapter = []
     if postgres:
         env |= {"PEER_POSTGRES": postgres, "PEER_PATH": str(Path(__file__).parent)}
@@ -99,7 +114,7 @@ def main():
     parser.add_argument("--store", choices=["postgresql"], help="on this store instead of memory and files")
     parser.add_argument("--lowest", action="store_true", help="the lowest versions that the extras allow")
     parser.add_argument("--keep", type=Path, help="where environments and sources are kept between runs")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     keep = (asked.keep or Path(tempfile.gettempdir()) / "peer-suites").resolve()
     keep.mkdir(parents=True, exist_ok=True)
     postgres = None

@@ -171,16 +171,24 @@ class WrittenTranscript:
         new = list(_unseen(lines, self._seen))
         if not new:
             return
-        summary = self._summary
-        if self._place.thread is None:
-            key = {"project_key": self._place.account, "session_id": self._place.peer}
-            summary = _sdk.fold_session_summary(summary or None, key, new)
+        summary = await self._folded(t, new) if self._place.thread is None else self._summary
         names = [name for line in new if (name := _name(line)) is not None]
         facts = Facts(app=APP, put={**dict.fromkeys(names, True), SUMMARY: summary or {}})
         bodies: list[Entry] = [*map(_entry, new), facts]
         appended = await self.log.append_to(t, row, bodies, expect_fact=(APP, SUMMARY, self._at))
         self._seen.update(names)
         self._summary, self._at = summary, appended[-1].seq
+
+    async def _folded(self, t: Turnlog, new: Sequence[Line]) -> Any:
+        """The SDK's summary with these lines. Its first versions make none: a later one then reads all lines."""
+        fold = getattr(_sdk, "fold_session_summary", None)
+        if fold is None:
+            return {}
+        key = {"project_key": self._place.account, "session_id": self._place.peer}
+        summary = self._summary or None
+        if summary is None and self._at is not None and (earlier := await _lines(t, self.log)):
+            summary = fold(None, key, earlier)
+        return fold(summary, key, new)
 
 
 def _place(key: TranscriptKey) -> session_keys.SessionKey:
@@ -282,6 +290,7 @@ async def _summaries(t: Turnlog, prefix: str) -> list[SummaryRow]:
             continue
         with suppress(NotFound):
             facts = await t.store.facts(row.id, APP, keys=[SUMMARY], incarnation=row.incarnation)
-            data: dict[str, Any] = fields_of(facts[0].value).get("data", {}) if facts else {}
-            found.append({"session_id": place.peer, "mtime": row.last_at, "data": data})
+            data: dict[str, Any] | None = fields_of(facts[0].value).get("data") if facts else None
+            if data is not None:  # the SDK reads the sessions that have none
+                found.append({"session_id": place.peer, "mtime": row.last_at, "data": data})
     return found

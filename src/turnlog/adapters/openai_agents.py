@@ -12,7 +12,7 @@ keeps what they hide, and each can be undone. Only `clear_session` deletes.
 import json
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,7 +30,16 @@ from .framework import framework
 from .not_storable import NotStorable as NotStorable
 from .resident import holder
 from .responses import Item
-from .session_log import SessionLog, key_of, newest_first, taken_back, worded
+from .session_log import (
+    TAKEN_BACK,
+    LiveEntries,
+    SessionLog,
+    key_of,
+    newest_first,
+    taken_back,
+    taken_from,
+    worded,
+)
 
 with framework("openai-agents"):
     from agents import SessionSettings
@@ -263,14 +272,18 @@ async def _seen(t: Turnlog, where: SessionLog, limit: int) -> Seen:
 
 async def _newest(t: Turnlog, row: Session, most: int) -> list[tuple[Entry, Item]]:
     """That many items from the end, oldest first."""
-    found: list[tuple[Entry, Item]] = []
     async with aclosing(newest_first(t, row, expected=most + 1)) as entries:
-        async for entry in entries:
-            if entry.seq < row.boundary:
-                return (await all_items(t, row))[-most:]  # the summary is among them
-            found.extend((entry, item) for item in reversed(responses.items_of(await worded(t, row, entry))))
-            if len(found) >= most:
-                break
+        return await _newest_of(t, row, entries, most)
+
+
+async def _newest_of(t: Turnlog, row: Session, entries: AsyncIterable[Entry], most: int) -> list[tuple[Entry, Item]]:
+    found: list[tuple[Entry, Item]] = []
+    async for entry in entries:
+        if entry.seq < row.boundary:
+            return (await all_items(t, row))[-most:]  # the summary is among them
+        found.extend((entry, item) for item in reversed(responses.items_of(await worded(t, row, entry))))
+        if len(found) >= most:
+            break
     return found[:most][::-1]
 
 
@@ -303,14 +316,18 @@ def _from_boundary(live: Sequence[Entry], boundary: int) -> Sequence[Entry]:
 async def _pop(t: Turnlog, where: SessionLog) -> Item | None:
     for _ in range(RACES_MAX):
         row = await where.find(t)
-        found = await _newest(t, row, 1) if row else []
-        if row is None or not found:
+        if row is None:
             return None
-        entry, item = found[0]
-        rest = responses.items_of(await worded(t, row, entry))[:-1]  # an answer with calls is several items
-        first = 1 if isinstance(entry, Compaction) else entry.seq
+        async with aclosing(newest_first(t, row, expected=TAKEN_BACK)) as entries:
+            read = LiveEntries(entries)
+            found = await _newest_of(t, row, read, 1)
+            if not found:
+                return None
+            entry, item = found[0]
+            rest = responses.items_of(await worded(t, row, entry))[:-1]  # an answer with calls is several items
+            back = await taken_from(row, read, 1 if isinstance(entry, Compaction) else entry.seq)
         try:
-            await where.append(t, [*(await taken_back(t, row, first)), *map(stored, rest)], row=row)
+            await where.append(t, [*back, *map(stored, rest)], row=row)
         except (Conflict, NotFound):
             continue
         return item

@@ -4,7 +4,7 @@ A framework's ids are any text, so a session is found by a key made of them. The
 looked up again when its session was deleted, archived or replaced by another one of its key.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from contextlib import aclosing, suppress
 
 from msgspec.structs import replace
@@ -28,6 +28,8 @@ FACT_NAME_MAX_CHARS = 400
 """With its prefix it stays within `facts.KEY_MAX_CHARS`."""
 AGENT = "main"
 FIRST_READ = 64
+TAKEN_BACK = 4
+"""The entries that are read to take back one item: a few marks, the item, and the one before it."""
 READ_MAX = 1024
 
 
@@ -143,26 +145,47 @@ class SessionLog:
 
 
 async def newest_first(t: Turnlog, row: Session, *, expected: int = FIRST_READ) -> AsyncGenerator[Entry]:
-    """The entries that count, from the end of the log to its start, read in growing pieces.
+    """The entries that count, from the end of the log to its start: first as many as are expected, then in growing
+    pieces.
 
     `expected`: how many the caller probably needs.
     """
-    size = max(2, min(expected, READ_MAX))
+    size = rest = max(2, min(expected, READ_MAX))
     for first, last in live_path(row.marks, row.last_seq):
         low, end = max(first, row.pruned_to + 1), last
         while end >= low:
-            found = await t.store.read(row.id, before=end + 1, limit=size, incarnation=row.incarnation)
+            after = max(low, end + 1 - size) - 1
+            found = await t.store.read(
+                row.id, after=after, before=end + 1, limit=end - after, incarnation=row.incarnation
+            )
             for entry in reversed(found):
-                if entry.seq >= low:
-                    yield entry
-            end = found[0].seq - 1 if found else 0
-            size = min(size * 4, READ_MAX)
+                yield entry
+            rest, end = rest - len(found), after
+            size = rest if rest > 0 else min(max(size, FIRST_READ) * 4, READ_MAX)
     if row.pruned_to:  # the row does not know the path there
         entries = await t.store.read(row.id, before=row.last_seq + 1, incarnation=row.incarnation)
         path = live_path(marks_of(entries), row.last_seq)
         for entry in reversed(entries):
             if entry.seq <= row.pruned_to and on_path(entry.seq, path):
                 yield entry
+
+
+class LiveEntries:
+    """The entries that count, newest first, read once however often they are gone through."""
+
+    def __init__(self, entries: AsyncGenerator[Entry]) -> None:
+        self._entries = entries
+        self._known: list[Entry] = []
+
+    async def __aiter__(self) -> AsyncGenerator[Entry]:
+        at = 0
+        while True:
+            if at == len(self._known):
+                if (entry := await anext(self._entries, None)) is None:
+                    return
+                self._known.append(entry)
+            yield self._known[at]
+            at += 1
 
 
 async def worded(t: Turnlog, row: Session, entry: Entry) -> Entry:
@@ -180,14 +203,19 @@ async def taken_back(t: Turnlog, row: Session, first: int) -> list[Entry]:
 
     Compactions and pins that were written after `first`, and concern what stays, are written again.
     """
+    async with aclosing(newest_first(t, row, expected=TAKEN_BACK)) as entries:
+        return await taken_from(row, entries, first)
+
+
+async def taken_from(row: Session, entries: AsyncIterable[Entry], first: int) -> list[Entry]:
+    """The same with entries that were read already."""
     marked = {mark.seq for mark in active(row.marks, row.last_seq)} | {seq for seq, _ in row.pins}
     again: list[Entry] = []
-    async with aclosing(newest_first(t, row)) as entries:
-        async for entry in entries:
-            if entry.seq < first and not isinstance(entry, Rewind):
-                return [Rewind(to=entry.seq), *(replace(one, seq=0, ts="") for one in reversed(again))]
-            if entry.seq in marked and _concerns(entry, first):
-                again.append(entry)
+    async for entry in entries:
+        if entry.seq < first and not isinstance(entry, Rewind):
+            return [Rewind(to=entry.seq), *(replace(one, seq=0, ts="") for one in reversed(again))]
+        if entry.seq in marked and _concerns(entry, first):
+            again.append(entry)
     return [Rewind(to=1)]
 
 

@@ -182,11 +182,12 @@ class SqliteStore:
 
         def look(db: SqliteConnection) -> list[Entry]:
             entries = statements.entries_of(db, session_id, after, before, limit)
-            if incarnation is not None:
-                # Checked last: an incarnation that still exists was there all the time.
-                check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
+            # Checked last: an incarnation that still exists was there all the time.
+            check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
             return entries
 
+        if limit is not None and limit <= INLINE_ROWS:
+            return self._look(look)
         row = await self.describe(session_id, incarnation=incarnation)
         if min(row.last_seq - after, limit or row.last_seq) <= INLINE_ROWS:
             return self._look(look)
