@@ -170,16 +170,6 @@ def test_iterating_gives_the_items_and_leaving_closes_the_iterator(engine):
     assert told == ["closed"]
 
 
-def test_iterating_asynchronously(engine):
-    told = []
-
-    async def main():
-        return [number async for number in engine.aiterate(count(told))]
-
-    assert asyncio.run(main()) == list(range(1_000))
-    assert told == ["closed"]
-
-
 @asynccontextmanager
 async def place(name, told):
     first = asyncio.current_task()

@@ -22,8 +22,9 @@ from ..sessions.checking import checked_methods
 from ..shapes import MessageShape, ShapedMessages, writing
 from ..shapes.reading import NewMessage, entries_of
 from ..stores import Lease
-from ..turns import manual_compaction, stopping
+from ..turns import stopping
 from ..turns.agent import Agent
+from ..turns.compactor import compact_now
 from ..turns.deliveries import Deliveries, claim_of, delivery_key, scope_of
 from ..turns.journal import Journal
 from ..turns.queue import Incoming, QueueMode, Ticket
@@ -303,7 +304,7 @@ class Verbs(ApprovalVerbs):
         limits = await self._scaled(agent)
         async with self._store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
             journal = Journal(self._store, lease, await self._runner.load(row.id, row.incarnation))
-            body = await manual_compaction.compact(journal, agent, limits, focus=focus, dry_run=dry_run)
+            body = await compact_now(journal, agent.compactor, limits, focus=focus, dry_run=dry_run)
         return CompactionReport(
             summary=body.summary,
             first_kept=body.first_kept,

@@ -33,7 +33,7 @@ from .outbox import KEPT_S, Outbox, PendingReply
 QUESTIONS = "questions"
 """The ledger's space for: a question's name → its ChatQuestion."""
 SHOWN_MAX_CHARS = 1_200
-"""What is shown of a call that waits: it must fit into one message of every platform."""
+"""The shown part of a call that waits: it must fit into one message of every platform."""
 PATTERN_MAX_CHARS = 300
 """A longer pattern is not offered in a chat: nobody reads it there."""
 VALUE = re.compile(r"turnlog:(yes|always|no):([0-9a-f]{32})\Z")

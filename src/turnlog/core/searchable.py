@@ -31,7 +31,7 @@ _ANSWER = re.compile(f"{re.escape(ANSWER_MARK)}.*?{re.escape(ANSWER_END)}", re.D
 PART_CHARS = 50_000
 """A longer text is searched in parts: words have to occur in one part, to be found together."""
 PART_BORDER_CHARS = 5_000
-"""Where a part ends: at the last line or blank in so many characters."""
+"""A part of a long text ends at the last line end or blank within this many characters."""
 _DATA_MIN_CHARS = 200
 
 _NAMED = (
@@ -43,7 +43,7 @@ _UNSAID = frozenset(_NAMED.split())
 
 
 class SearchUnit(Struct, frozen=True):
-    """What is searched as one: an entry, or a part of a long one."""
+    """The unit of search: an entry, or a part of a long one."""
 
     part: int
     text: str

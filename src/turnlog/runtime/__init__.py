@@ -1,1 +1,1 @@
-"""What runs beside the caller: loops that survive failures, and an event loop in a thread of its own."""
+"""Code that runs next to the caller: loops that survive failures, and an event loop in a thread of its own."""

@@ -18,7 +18,7 @@ import contextvars
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from functools import cache, partial
@@ -28,7 +28,7 @@ from typing import Any, Generic, Self, TypeVar
 from ..errors import StoreUnavailable, UsageError
 
 EXIT_S = 30.0
-"""How long the end of the interpreter waits for what is still open."""
+"""How long the end of the interpreter waits for objects that are still open."""
 
 T = TypeVar("T")
 _END = object()
@@ -220,14 +220,6 @@ class Engine:
         """The items one by one, for a `for` loop. Leaving the loop closes the iterator."""
         try:
             while (item := self.run(_next(items))) is not _END:
-                yield item
-        finally:
-            self._abandon(items)
-
-    async def aiterate(self, items: AsyncIterator[T]) -> AsyncGenerator[T]:
-        """The same for asynchronous callers."""
-        try:
-            while (item := await self.arun(_next(items), cancel=True)) is not _END:
                 yield item
         finally:
             self._abandon(items)

@@ -213,7 +213,7 @@ class Rejoin:
 
 
 def _stored_event(entry: Entry) -> Event | None:
-    """What is told of a stored part of a turn: its messages, its questions to a person and their answers."""
+    """The events of a stored part of a turn: its messages, its questions to a person and their answers."""
     match entry:
         case Assistant():
             text = text_of(entry.content)

@@ -48,9 +48,9 @@ from ..core.session import Session, StatusValue, active, check_entry, cut_title
 from ..errors import Denied, NotFound, UsageError
 from ..stores import Clock, Lease, Store
 from ..stores.stamping import now_ms
-from . import own_answers, pins, reading, resolving, selection
+from . import own_answers, pins, reading, selection
 from .checking import checked_methods
-from .opening import Opener
+from .opening import Opener, resolve
 from .reading import Loaded as Loaded
 
 EDIT_WAIT_S = 5.0
@@ -135,7 +135,7 @@ class Sessions:
     async def resolve(self, text: str, *, key: SessionKey | str | None = None, agent: str | None = None) -> Session:
         """A session by id, key or label, or a unique beginning of one. `key` and `agent` narrow the search."""
         within = Query(key=keys.format(self.own_key(key)) if key else None, agent=agent, limit=PAGE_MAX)
-        return await resolving.resolve(self._store, self._principal, text, within)
+        return await resolve(self._store, self._principal, text, within)
 
     async def list(self, query: Query | None = None) -> Page[Session]:
         """Newest first. A principal sees only their own sessions, and `total` counts only those.

@@ -56,7 +56,7 @@ def check_asked(who: Principal, seqs: Sequence[int], text: str | None, *, everyw
 
 
 async def look(sessions: Sessions, row: Session, seqs: Sequence[int], text: str | None) -> SessionFinds:
-    """What is to be erased in one session."""
+    """The words to erase in one session."""
     log = (await sessions.transcript(row.id, incarnation=row.incarnation)).entries
     if text is None:
         chosen = erasing.plan(log, seqs, redact=True).seqs

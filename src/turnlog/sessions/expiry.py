@@ -27,7 +27,7 @@ pins after a message.
 
 
 class Expired(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is due for one session."""
+    """The change that is due for one session."""
 
     session_id: str
     action: Literal["archive", "delete"]
@@ -80,7 +80,7 @@ async def renewed(sessions: Sessions, store: Store, row: Session, reset: str, cl
 async def expire(
     sessions: Sessions, store: Store, *, ttl_days: int | None, trash_days: int, clock: Clock, apply: bool = False
 ) -> list[Expired]:
-    """What is due, newest sessions last; with `apply` it is done.
+    """The changes that are due, newest sessions last; `apply` makes them.
 
     With many sessions this takes long, so other tasks run after each page of the list and after each session.
     """

@@ -1,4 +1,5 @@
-"""Creates sessions, and carries out the selection of a key: the ledger decides, then the logs record it.
+"""Creates sessions, finds those that are named, and carries out the selection of a key: the ledger decides, then the
+logs record it.
 
 Another process may repeat every step: the next opener of a key completes what a dead process left unfinished.
 """
@@ -6,11 +7,13 @@ Another process may repeat every step: the next opener of a key completes what a
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ..core import keys, names
+from ..core import keys, names, principals, query as queries
 from ..core.entries import Entry, Opened, Selected, Status
 from ..core.keys import SessionKey
+from ..core.principals import Principal
+from ..core.query import PAGE_MAX, Query
 from ..core.session import Session
-from ..errors import Conflict, NotFound
+from ..errors import Ambiguous, Conflict, NotFound
 from ..stores import Store
 from . import selection
 from .selection import Selection
@@ -102,3 +105,19 @@ class Opener:
     async def _append(self, row: Session, body: Entry) -> Session:
         """The row after the append."""
         return (await self._store.append(row.id, [body], incarnation=row.incarnation)).row
+
+
+async def resolve(store: Store, principal: Principal, text: str, within: Query) -> Session:
+    """The session that a person means by an id, a key or a label, or by the beginning of one. `within`: the key and the
+    agent that narrow the search.
+    """
+    for query in queries.readings(text, within):
+        rows = [row for row in (await store.find(query)).items if principals.sees(principal, row)]
+        if query.key is not None and query == Query(key=query.key, agent=within.agent, limit=PAGE_MAX):
+            rows = [row for row in rows if row.status == "active"] or rows[:1]
+        if len(rows) == 1:
+            return rows[0]
+        if rows:
+            found = [f"{row.id} ({row.label})" if row.label else row.id for row in rows[:20]]
+            raise Ambiguous(f"{text!r} fits {len(rows)} sessions: {', '.join(found)}", matches=[r.id for r in rows])
+    raise NotFound(f"no session fits {text[:80]!r}")

@@ -8,7 +8,7 @@ OPENAI_ROLES = ("tool", "system", "developer", "function")
 _OPENAI_PARTS = frozenset({"image_url", "input_audio", "file"})
 _RESPONSES_PARTS = frozenset({"input_text", "output_text", "input_image", "input_file", "refusal"})
 BLOCK_PARTS = _OPENAI_PARTS | _RESPONSES_PARTS
-"""Parts of messages in OpenAI's shapes, beside those that Anthropic's shape has too."""
+"""Parts of messages in OpenAI's shapes that Anthropic's shape does not have."""
 _OPENAI_FIELDS = frozenset({"tool_calls", "function_call", "refusal", "name", "audio"})
 
 

@@ -92,7 +92,7 @@ def _usage(usage: Any) -> Usage | None:
 
 
 class StreamedAnswer:
-    """An answer as its pieces arrive, of whichever API they are."""
+    """Builds an answer from the pieces of any API as they arrive."""
 
     def __init__(self) -> None:
         self._text: list[str] = []

@@ -49,7 +49,7 @@ def types_of(types: Mapping[type, str]) -> tuple[str, ...]:
 
 
 def names_sessions(query: Query) -> bool:
-    """Whether it asks for sessions by what never changes: then it finds the same ones, whichever version made rows."""
+    """Whether it asks only for fields that never change: then it finds the same sessions in rows of any version."""
     names = {name for name, _ in queries.compared(query)}
     return not query.unfinished and names <= _CONSTANT and not names.isdisjoint(("id", "key", "label"))
 

@@ -1,4 +1,4 @@
-"""The index of words in an SQLite database: of the SQLite store, in its own file; of the JSONL store, beside its files.
+"""The index of words in an SQLite database: that of the SQLite store, or a file next to a JSONL store.
 
 It is derived. A unit (`core/searchable`) has a number that begins with its time, so that the newest matches are read
 first without sorting. Its words are the tokens of its text, and marks that no text contains: for who said it, and for

@@ -1,4 +1,4 @@
-"""Tools for testing what is built on Turnlog; contracts for stores, providers and channels (docs/how-to/extending.md).
+"""Tools for testing programs that use Turnlog; contracts for stores, providers and channels (docs/how-to/extending.md).
 
     class TestMyStore(StoreContract):
         def open(self, place, **options):

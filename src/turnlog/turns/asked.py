@@ -1,4 +1,4 @@
-"""One request of a client: what is asked, where it belongs, and what the log keeps of it besides its words."""
+"""One request of a client: its question, its place, and the facts about it that the log keeps."""
 
 import json
 from collections.abc import Callable, Collection, Sequence

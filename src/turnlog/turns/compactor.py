@@ -14,15 +14,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import compaction, guard, summaries, summary_check, tokens
-from ..core.compaction import Plan
+from ..core.compaction import Keep, Plan
 from ..core.entries import Compaction, Entry, Message
 from ..core.events import CompactionEnd, CompactionStart, Tell
 from ..core.guard import Compact, Limits
 from ..core.measuring import CHARS_PER_TOKEN
 from ..core.prompt import Prompt
-from ..errors import ContextOverflow, ProviderBusy, ProviderError, SummaryRefused
+from ..errors import ContextOverflow, ProviderBusy, ProviderError, SummaryRefused, UsageError
 from . import retry
 from .journal import Journal
+from .recovery import mark_cut_short
 
 SUMMARY_TIMEOUT_S = 120.0
 """The time limit of one call of the summariser. A turn waits for it, and then continues without it."""
@@ -268,3 +269,29 @@ def _cut_to_fit(step: Compact, body: Compaction, limits: Limits) -> Compaction |
         low, high = (middle, high) if fits else (low, middle)
     cut = replace(body, summary=body.summary[:low] + "…")
     return cut if low >= CUT_MIN_CHARS and not _refusal(step, cut, limits) else None
+
+
+async def compact_now(
+    journal: Journal, compactor: Compactor, limits: Limits, *, focus: str, dry_run: bool
+) -> Compaction:
+    """Compacts because somebody asked for it. Gives the entry that was stored, or that would be without `dry_run`.
+
+    UsageError if nothing would be gained.
+    """
+    if not dry_run:
+        await mark_cut_short(journal)
+    folded = await compactor.fold(journal, _asked_for(journal, limits), limits, focus)
+    if not dry_run:
+        await journal.append(folded.body, *folded.along)
+    return folded.body
+
+
+def _asked_for(journal: Journal, limits: Limits) -> Compact:
+    """A manual compaction also compacts what would fit: if a token budget keeps everything, all but the last turn."""
+    transcript = journal.transcript
+    plan = guard.worthwhile(transcript, limits)
+    if plan is None and limits.keep.kind == "tokens":
+        plan = guard.worthwhile(transcript, replace(limits, keep=Keep("turns", 1)))
+    if plan is None:
+        raise UsageError("nothing to compact", hint="Continue the conversation first.")
+    return Compact(plan, "manual", guard.size_after(transcript, (), limits), guard.again_shortened(plan))

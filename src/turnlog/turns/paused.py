@@ -53,7 +53,7 @@ class PausedTurns:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def is_due(self, lane: Lane, journal: Journal) -> bool:
-        """Whether the paused turn of this journal is to be taken up now. Denies what is to be denied first."""
+        """Whether the paused turn of this journal continues now. Before that, denies the calls that must be denied."""
         await journal.refresh()
         found = approvals.asked(journal.turn())
         if denials := self._denials(journal, approvals.unanswered(found)):
@@ -79,7 +79,7 @@ class PausedTurns:
         return all(can_run(agent, one) for one in asked if one.answer and one.answer.word == "approved")
 
     def keep(self, lane: Lane, journal: Journal) -> None:
-        """The lane waits; what is written to its log wakes it."""
+        """The lane waits until an entry is written to its log."""
         lane.paused = True
         if lane.watch is None or lane.watch.done():
             expires = min((one.expires for one in journal.row.approvals if one.expires and not one.answer), default=0)
@@ -145,7 +145,7 @@ class PausedTurns:
         lane.abandon()
 
     async def end_elsewhere(self, lane: Lane, journal: Journal, done: Done) -> None:
-        """Another process has taken the turn up and ended it: tells the listeners here what is in the log."""
+        """Another process has continued the turn and ended it: tells the listeners here the entries of the log."""
         await journal.refresh()
         if stream := lane.stream:
             told = {event.call_id for event in stream.events if isinstance(event, ApprovalAnswered)}

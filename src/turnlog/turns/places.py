@@ -92,7 +92,7 @@ class Places:
         self.left = self._repeats.left
 
     async def close(self) -> None:
-        """Waits for what is being written to the index."""
+        """Waits for running writes to the index."""
         await asyncio.gather(*self._puts, return_exceptions=True)
 
     def enter(self, asked: Asked) -> AbstractAsyncContextManager[Entrance]:

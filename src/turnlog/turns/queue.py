@@ -174,7 +174,7 @@ class Queue:
             yield await self._done(ticket.session_id, ticket.incarnation)
 
     async def _done(self, session_id: str, incarnation: str | None) -> Done:
-        """What is told of a message that was answered in another process, or before."""
+        """The event for a message that was answered by another process, or earlier."""
         try:
             row = await self._store.describe(session_id, incarnation=incarnation)
         except NotFound:
@@ -194,7 +194,7 @@ class Queue:
         return lane is not None and lane.cancel_turn()
 
     def stop_paused(self, row: Session) -> bool:
-        """Stops a turn that is paused, whichever process asked. The calls that wait are not run."""
+        """Stops a paused turn of any process. The calls that wait are not run."""
         return self._end_paused(self._lanes.of(row))
 
     def _end_paused(self, lane: Lane) -> bool:

@@ -37,7 +37,7 @@ from .memory import LazyMemory
 
 
 class OpenArguments(SettingsArguments, total=False):
-    """What `open` takes beside the URL."""
+    """The arguments of `open` except the URL."""
 
     home: str | Path | None
     tools: Sequence[OwnTool]

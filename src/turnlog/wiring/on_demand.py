@@ -1,4 +1,4 @@
-"""What is created at its first use and closed with Turnlog."""
+"""Objects that are created at their first use and closed with Turnlog."""
 
 from contextlib import AsyncExitStack
 
@@ -6,7 +6,7 @@ from ..errors import StoreUnavailable
 
 
 class UntilClosed(AsyncExitStack):
-    """Holds what is created on demand; after the end nothing more is created."""
+    """Closes these objects; after it is closed, no more are created."""
 
     def __init__(self) -> None:
         super().__init__()

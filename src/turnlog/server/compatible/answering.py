@@ -52,7 +52,7 @@ MakeWriter = Callable[[RelayCall, WireRequest, ApiSettings, int], Writer]
 
 
 def asked_of(request: AnyRequest, wire: str, read: WireRequest, target: Target, who: Principal) -> Asked:
-    """What is stored of a request, and compared with earlier ones."""
+    """The part of a request that is stored and compared with earlier requests."""
     headers = request.headers
     handle = headers.get(reading.HANDLE_HEADER)
     parameters = {**msgspec.to_builtins(read.parameters), "max_output": read.max_output}

@@ -39,7 +39,7 @@ RACES_MAX = 20
 
 
 class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is stored of a token: its hash and its rights."""
+    """A token as it is stored: its hash and its rights."""
 
     id: str
     name: str

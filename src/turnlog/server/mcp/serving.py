@@ -42,7 +42,7 @@ INSTRUCTIONS = (
 
 AnyContext: TypeAlias = "ServerRequestContext[Any, Any]"
 AccessOf: TypeAlias = Callable[[AnyContext], Awaitable[Access]]
-"""The rights of whoever makes this call. Denied if nobody may."""
+"""The rights of the caller. Denied if the call has none."""
 
 
 class SessionServer:

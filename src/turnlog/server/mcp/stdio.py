@@ -14,7 +14,7 @@ from .serving import AnyContext, SessionServer
 
 
 class StdioCaller:
-    """Whoever started the process."""
+    """The person who started the process."""
 
     def __init__(self, turnlog: Turnlog, token: str | None) -> None:
         self._turnlog = turnlog

@@ -26,7 +26,7 @@ from .transcript import SessionFile
 
 SHRINK_MIN_BYTES = 4_096
 SHRINK_PART = 8
-"""A file is written anew when at least so many bytes, and this part of it, are blanks."""
+"""A file is written again when at least this many of its bytes, and this share of it, are blanks."""
 
 
 class ErasedLine(Struct, frozen=True, array_like=True):
@@ -38,7 +38,7 @@ class ErasedLine(Struct, frozen=True, array_like=True):
 
 
 class EraseNote(Struct, frozen=True, kw_only=True):
-    """What is to be done, or may be done already."""
+    """The changes of one erasure; a crash may have left them half done."""
 
     incarnation: str
     ino: int

@@ -32,7 +32,7 @@ class LineScan(Struct):
     torn: bytes
     """The rest: an incomplete append."""
     damage: list[tuple[int, int, str]]
-    """(position of the line, its seq, what is wrong)."""
+    """(position of the line, its seq, the error)."""
     extra: list[int] = []
     """The seqs of entries with a line after them that is too many: an earlier entry again, or no entry at all."""
 

@@ -1,4 +1,4 @@
-"""The index of words of a JSONL store: an SQLite file beside the transcripts, shared by all processes.
+"""The index of words of a JSONL store: an SQLite file next to the transcripts, shared by all processes.
 
 It is derived. Each session has a mark: up to which entry it is indexed, and of which file. A file that is another one,
 is shorter, or no longer has the same bytes before the mark was rewritten, and is indexed from its beginning. A damaged
