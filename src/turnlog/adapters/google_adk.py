@@ -88,7 +88,7 @@ class TurnlogSessionService(BaseSessionService):
         """SessionExists if there is a session of this id. Without one, the session gets a new id."""
         from google.adk.platform import time, uuid
 
-        name = (session_id.strip() if session_id else "") or uuid.new_uuid()
+        name = (_stripped(session_id) if session_id else "") or uuid.new_uuid()
         place = _place(app_name, user_id, name)
         change = _change(state or {})
         now = time.get_time()
@@ -100,7 +100,7 @@ class TurnlogSessionService(BaseSessionService):
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
-        place = _place(app_name, user_id, session_id.strip())
+        place = _place(app_name, user_id, _stripped(session_id))
         recent, since = (config.num_recent_events, config.after_timestamp) if config else (None, None)
         found = await self.holder.call(lambda t: self.sessions.load(t, place, recent, since))
         return _session(found) if found else None
@@ -115,7 +115,7 @@ class TurnlogSessionService(BaseSessionService):
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Deletes the session for good. The state of its user and its app stays."""
-        place = _place(app_name, user_id, session_id.strip())
+        place = _place(app_name, user_id, _stripped(session_id))
         await self.holder.call(lambda t: self.sessions.delete(t, place))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
@@ -229,6 +229,12 @@ def register_session_service() -> None:
         return TurnlogSessionService(uri=uri)
 
     get_service_registry().register_session_service(SCHEME, made)
+
+
+def _stripped(session_id: str) -> str:
+    """ADK's own services ignore blanks around an id."""
+    check_id("session id", session_id)
+    return session_id.strip()
 
 
 def _place(app: str, user: str, session: str) -> AdkPlace:
