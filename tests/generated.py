@@ -23,6 +23,7 @@ SOURCES = {
     "Sessions": "sessions/__init__.py",
     "Verbs": "access/verbs.py",
     "ApprovalVerbs": "access/approving.py",
+    "FileVerbs": "access/former_files.py",
     "CallingVerbs": "access/calling.py",
     "Access": "access/__init__.py",
     "SessionHandle": "access/handle.py",
@@ -37,7 +38,7 @@ FILES = {
 CLASSES = {  # class → (base, the classes whose methods it has)
     "SyncSessions": ("", ("Sessions",)),
     "SyncSessionHandle": ("BoundSession", ("SessionHandle",)),
-    "SyncAccess": ("", ("ApprovalVerbs", "Verbs", "CallingVerbs", "Access")),
+    "SyncAccess": ("", ("ApprovalVerbs", "FileVerbs", "Verbs", "CallingVerbs", "Access")),
     "SyncTurnlog": ("SyncAccess", ("Turnlog",)),
 }
 LEFT_OUT = {

@@ -119,6 +119,8 @@ def calls(access, row, where):
     yield "approvals", lambda: access.approvals(where)
     yield "approve", lambda: access.approve(where, "c1")
     yield "deny", lambda: access.deny(where, "c1")
+    yield "former_files", lambda: access.former_files(where)
+    yield "undo_file", lambda: access.undo_file(where)
     yield "watch", lambda: access.watch(where, after=0)
     yield "renewed", lambda: access.renewed(row)
     yield "running", lambda: access.running(row)
@@ -133,7 +135,7 @@ LOGS = {"ask", "send", "accept", "hear", "accept_retry", "history", "prompt", "a
 LOGS |= {"approvals", "approve", "deny", "call", "stream"}
 """Verbs that read or write the log of the session."""
 READING = {"session", "approvals", "history", "prompt", "limits", "recall", "watch", "running", "holder", "model"}
-READING |= {"remembered"}
+READING |= {"remembered", "former_files"}
 
 
 def test_every_verb_says_that_the_session_of_somebody_else_does_not_exist():
@@ -147,9 +149,10 @@ def test_every_verb_says_that_the_session_of_somebody_else_does_not_exist():
                 told = {name: await refusal(call) for name, call in calls(bob, row, where)}
                 assert set(told.values()) == {NotFound}, told
             assert not await bob.stop_anywhere(row.id)
+            assert await refusal(lambda: bob.allow("write_file")) == Denied
             assert (await t.session(row.id)).row == row
             assert (await t.sessions.list()).total == 1
-            verbs = {name for name, _ in calls(bob, row, row)} | {"stop_anywhere", "sessions", "principal"}
+            verbs = {name for name, _ in calls(bob, row, row)} | {"stop_anywhere", "sessions", "principal", "allow"}
             assert {name for name in dir(bob) if not name.startswith("_")} == verbs
 
     asyncio.run(main())

@@ -3,22 +3,25 @@
 Only these verbs answer: text in a message never does. Each of them needs a session that the principal may change.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from inspect import isawaitable
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from ..core import approvals
 from ..core.approvals import BY_TURNLOG, EXPIRED, WORDS_MAX_CHARS, ApprovalRecord
 from ..core.entries import ApprovalAnswer
 from ..core.events import ApprovalRequest, Event
 from ..core.session import Session
-from ..errors import Conflict, NotFound
+from ..errors import Conflict, Denied, NotFound
 from ..sessions import Sessions
 from ..sessions.checking import checked_methods
+from ..settings.allowing import allow_always
 from ..stores import Clock, Store
 from ..turns.queue import Queue
 from .finding import SessionFinder
-from .parts import Where
+from .former_files import FileVerbs
+from .parts import Agents, Where
 
 Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Any] | Any]
 """Your function that answers for a person: True approves, False denies, a text denies with this reason, and a dict
@@ -27,12 +30,13 @@ approves with these arguments instead.
 
 
 @checked_methods
-class ApprovalVerbs:
+class ApprovalVerbs(FileVerbs):
     sessions: Sessions
     _finder: SessionFinder
     _store: Store
     _queue: Queue
     _clock: Clock
+    _agents: Agents
 
     async def approvals(self, where: Where) -> list[ApprovalRecord]:
         """Every call of this session that needed approval, with its answer and what came of it; the newest last."""
@@ -45,22 +49,43 @@ class ApprovalVerbs:
         call_id: str,
         *,
         input: dict[str, Any] | None = None,  # noqa: A002 - the name of the field
-        always: bool = False,
+        always: bool | Literal["everywhere"] = False,
         by: str | None = None,
         request: int = 0,
     ) -> ApprovalAnswer:
         """Approves a call that waits; its turn goes on when no other call waits. Conflict if it was answered before.
 
         `input`: run it with these arguments instead. `always`: calls that match the pattern of the request need no
-        approval in this session any more. `request`: the seq of the question that this answers; without it, the one
-        that waits under this id.
+        approval in this session any more; "everywhere", for administrators: in any session (`allow`). `request`: the
+        seq of the question that this answers; without it, the one that waits under this id.
         """
+        if always == "everywhere":
+            self._check_may_allow()
         row = await self._finder.opened(where, write=True)
         asked = approvals.asked(await self.sessions.read(row.id, incarnation=row.incarnation)) if always else {}
         pattern = asked[call_id].request.always if call_id in asked else ""
         by = by or self.sessions.principal.name
         body = ApprovalAnswer(call=call_id, word="approved", by=by, input=input, always=pattern, request=request)
-        return await self._answer(row, body)
+        answer = await self._answer(row, body)
+        if always == "everywhere" and answer.always:
+            await self.allow(answer.always)
+        return answer
+
+    async def allow(self, pattern: str) -> bool:
+        """Calls that match this pattern need no approval any more, in any session: it is written into `tools.allow` of
+        config.toml, and counts in this process at once. Whether it is new. Denied unless an administrator asks.
+        """
+        self._check_may_allow()
+        is_new = await asyncio.to_thread(allow_always, self._finder.home, pattern)
+        self._agents.allow(pattern)
+        return is_new
+
+    def _check_may_allow(self) -> None:
+        who = self.sessions.principal
+        if "admin" not in who.scopes or who.agents is not None:
+            raise Denied(
+                "only an administrator of all agents may allow calls everywhere", hint="Allow it in this chat."
+            )
 
     async def deny(
         self, where: Where, call_id: str, words: str = "", *, by: str | None = None, request: int = 0

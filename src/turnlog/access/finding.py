@@ -15,6 +15,7 @@ from .parts import BoundSession, Parts, SessionPlace, Where
 
 class SessionFinder:
     def __init__(self, parts: Parts, sessions: Sessions) -> None:
+        self.home = parts.settings.home
         self._sessions = sessions
         self._settings = parts.settings.session
         self._store = parts.store

@@ -7,7 +7,7 @@ row, such as `title`, are those of the last time.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from ..core.approvals import ApprovalRecord
 from ..core.compaction import Coverage
@@ -169,7 +169,7 @@ class SessionHandle(BoundSession):
         call_id: str,
         *,
         input: dict[str, Any] | None = None,  # noqa: A002 - the name of the field
-        always: bool = False,
+        always: bool | Literal["everywhere"] = False,
         by: str | None = None,
         request: int = 0,
     ) -> ApprovalAnswer:

@@ -29,9 +29,9 @@ _LINKED = ("agents/*", *(f"agents/*/{name}" for name in _OF_AGENT))
 """Names that people replace by links to a larger disk; in the data directory any other name too."""
 
 
-def kept(settings: Settings) -> Path:
+def kept(home: Path) -> Path:
     """Where the former contents of files are kept that an agent has replaced."""
-    return settings.home / "former-files"
+    return home / "former-files"
 
 
 def fence(settings: Settings, env: Mapping[str, str]) -> Fence:

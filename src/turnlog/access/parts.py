@@ -43,6 +43,10 @@ class Agents(Protocol):
         """Raises UsageError if the settings have no such agent, or no such model for it."""
         ...
 
+    def allow(self, pattern: str) -> None:
+        """Lets calls that match this pattern run without a word from now on, for every agent."""
+        ...
+
     async def upstream(self, model: str | None) -> Agent:
         """A model without tools or system prompt, for clients that run their own loop."""
         ...

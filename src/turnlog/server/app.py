@@ -10,7 +10,7 @@ from litestar.types import ASGIApp
 
 from .. import __version__
 from ..errors import TurnlogError
-from .api.admin import ConversationsController, SignIn, erase_everywhere
+from .api.admin import ConversationsController, SignIn, approval_audit, erase_everywhere
 from .api.channels import arrive
 from .api.chat import ChatController
 from .api.health import count, healthz, readyz
@@ -39,6 +39,7 @@ def create_router(service: Service | None) -> Litestar:
             Router("/api/sessions/{agent:str}", route_handlers=[SessionsApi]),
             ConversationsController,
             SignIn,
+            approval_audit,
             erase_everywhere,
             arrive,
             healthz,

@@ -2,11 +2,12 @@
 
 from collections.abc import Generator
 from contextlib import AbstractContextManager
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from ..access import Access
 from ..access.approving import Approver
 from ..access.calling import CallContent, ModelCall
+from ..access.former_files import FormerFile
 from ..access.parts import AgentModel, CompactionReport, Where
 from ..core.approvals import ApprovalRecord
 from ..core.entries import ApprovalAnswer, Assistant, Content, Entry
@@ -54,23 +55,39 @@ class SyncAccess:
         call_id: str,
         *,
         input: dict[str, Any] | None = None,
-        always: bool = False,
+        always: bool | Literal["everywhere"] = False,
         by: str | None = None,
         request: int = 0,
     ) -> ApprovalAnswer:
         """Approves a call that waits; its turn goes on when no other call waits. Conflict if it was answered before.
 
         `input`: run it with these arguments instead. `always`: calls that match the pattern of the request need no
-        approval in this session any more. `request`: the seq of the question that this answers; without it, the one
-        that waits under this id.
+        approval in this session any more; "everywhere", for administrators: in any session (`allow`). `request`: the
+        seq of the question that this answers; without it, the one that waits under this id.
         """
         return self._door.run(self._inner.approve(where, call_id, input=input, always=always, by=by, request=request))
+
+    def allow(self, pattern: str) -> bool:
+        """Calls that match this pattern need no approval any more, in any session: it is written into `tools.allow` of
+        config.toml, and counts in this process at once. Whether it is new. Denied unless an administrator asks.
+        """
+        return self._door.run(self._inner.allow(pattern))
 
     def deny(
         self, where: Where, call_id: str, words: str = "", *, by: str | None = None, request: int = 0
     ) -> ApprovalAnswer:
         """Denies a call that waits; the model reads the words. Conflict if it was answered before."""
         return self._door.run(self._inner.deny(where, call_id, words, by=by, request=request))
+
+    def former_files(self, where: Where) -> list[FormerFile]:
+        """The files that tools wrote in this session, the newest change first."""
+        return self._door.run(self._inner.former_files(where))
+
+    def undo_file(self, where: Where, path: str | None = None, *, force: bool = False) -> FormerFile:
+        """Gives a file its former content, without a path the newest; one that was new is removed. NotFound: there is
+        none. Conflict: it has changed since, unless `force`.
+        """
+        return self._door.run(self._inner.undo_file(where, path, force=force))
 
     def send(
         self,

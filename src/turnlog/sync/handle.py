@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..access.approving import Approver
 from ..access.calling import CallContent, ModelCall
@@ -146,7 +146,7 @@ class SyncSessionHandle(BoundSession):
         call_id: str,
         *,
         input: dict[str, Any] | None = None,
-        always: bool = False,
+        always: bool | Literal["everywhere"] = False,
         by: str | None = None,
         request: int = 0,
     ) -> ApprovalAnswer:

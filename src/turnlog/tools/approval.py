@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any, Literal, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ..core import call_patterns
 from .base import Tool
@@ -25,6 +25,8 @@ class ApprovalPolicy(Struct, frozen=True, kw_only=True):
 
     mode: ApprovalMode = "writes"
     allow: tuple[str, ...] = ()
+    added: list[str] = field(default_factory=list[str])
+    """Allowed since the start. All agents of a process share this list."""
     deny: tuple[str, ...] = ()
     expires_s: float = EXPIRES_S
 
@@ -43,7 +45,7 @@ def judge(tool: Tool, given: Mapping[str, Any], policy: ApprovalPolicy, allowed:
     if call_patterns.any_matches(policy.deny, name, given, allowing=False):
         return Judgement("deny", DENIED_BY_LIST)
     why = _reason(tool, given, policy.mode)
-    if why is None or call_patterns.any_matches((*policy.allow, *allowed), name, given, allowing=True):
+    if why is None or call_patterns.any_matches((*policy.allow, *policy.added, *allowed), name, given, allowing=True):
         return RUN
     return Judgement("ask", why)
 

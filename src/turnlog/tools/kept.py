@@ -71,8 +71,9 @@ class KeptFiles:
         return True
 
     def records(self, session: str | None = None) -> list[tuple[Path, KeptFile]]:
-        """The newest first."""
-        found = sorted(self._files(session), key=lambda file: file.name, reverse=True)
+        """The newest first, none older than `DAYS`."""
+        there = (file for file in self._files(session) if file.name >= _oldest())
+        found = sorted(there, key=lambda file: file.name, reverse=True)
         read: list[tuple[Path, KeptFile]] = []
         for file in found:
             with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
@@ -98,13 +99,17 @@ class KeptFiles:
         return list(self._folder.glob(f"{session or '*'}/*.json"))
 
     def _prune(self) -> None:
-        oldest = f"{time.time_ns() // 1_000_000 - DAYS * _DAY_MS:013d}"
-        total = 0
+        oldest, total = _oldest(), 0
         for file in sorted(self._files(None), key=lambda file: file.name, reverse=True):
             with suppress(OSError):
                 total += file.stat().st_size
                 if file.name < oldest or total > ALL_MAX_BYTES:
                     file.unlink()
+
+
+def _oldest() -> str:
+    """The name that sorts before every record that may be used."""
+    return f"{time.time_ns() // 1_000_000 - DAYS * _DAY_MS:013d}"
 
 
 def _restore(record: KeptFile, *, force: bool) -> None:

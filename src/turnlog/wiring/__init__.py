@@ -134,7 +134,7 @@ def _join(
         pin_tokens=agents.pin_tokens,
         clock=clock,
         on_gone=end_turn,
-        on_deleted=KeptFiles(own_files.kept(settings)).forget,
+        on_deleted=KeptFiles(own_files.kept(settings.home)).forget,
     )
     runner = Runner(
         store,

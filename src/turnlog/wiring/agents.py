@@ -48,6 +48,8 @@ class ConfiguredAgents(UntilClosed):
         self._ready: dict[str, Agent] = {}
         self._opened: dict[str | None, Provider] = {}
         self._making = asyncio.Lock()
+        self._allowed: list[str] = []
+        """Patterns that were added to `tools.allow` since the start."""
 
     async def get(self, name: str) -> Agent:
         self.check_open()
@@ -64,6 +66,10 @@ class ConfiguredAgents(UntilClosed):
         own = self._own(name)
         with suppress(ProviderError):
             self._models(own)
+
+    def allow(self, pattern: str) -> None:
+        if pattern not in self._allowed:
+            self._allowed.append(pattern)
 
     async def upstream(self, model: str | None) -> Agent:
         """A model without tools or system prompt: clients of a relay bring their own."""
@@ -114,6 +120,7 @@ class ConfiguredAgents(UntilClosed):
             approval=ApprovalPolicy(
                 mode=own.approval or settings.tools.approval,
                 allow=settings.tools.allow,
+                added=self._allowed,
                 deny=settings.tools.deny,
                 expires_s=settings.tools.approval_s,
             ),
@@ -155,7 +162,7 @@ class ConfiguredAgents(UntilClosed):
         folder = own.workspace or self._workspace
         if folder is not None:
             fence = own_files.fence(self._settings, os.environ)
-            there += file_tools(Path(folder).expanduser(), fence, KeptFiles(own_files.kept(self._settings)))
+            there += file_tools(Path(folder).expanduser(), fence, KeptFiles(own_files.kept(self._settings.home)))
         if self._settings.mcp:
             from ..tools.mcp import mcp_tools
 

@@ -1,6 +1,6 @@
 """Questions of a turn to the person at the terminal: shows them with their diff, and reads the answer.
 
-While a call waits, a line that is `y`, `a`, `n`, `n REASON` or `e {ARGUMENTS}` is the answer; any other line is a
+While a call waits, a line that is `y`, `a`, `w`, `n`, `n REASON` or `e {ARGUMENTS}` is the answer; any other line is a
 message, which denies the call. `/yes` and `/no` answer in every chat, also after a restart.
 """
 
@@ -76,7 +76,7 @@ class Questions:
     async def answer(self, line: str, console: "Console") -> bool:
         """Whether the line was an answer to the oldest question."""
         word, _, rest = line.strip().partition(" ")
-        if not self._open or word.lower() not in _WORDS or (rest and word.lower() in ("y", "yes", "a", "/yes")):
+        if not self._open or word.lower() not in _WORDS or (rest and word.lower() in ("y", "yes", "a", "w", "/yes")):
             return False
         request = next(iter(self._open.values()))
         await give(self._chat, request, _WORDS[word.lower()], rest.strip(), console)
@@ -84,7 +84,13 @@ class Questions:
         return True
 
 
-_WORDS = {"y": "yes", "yes": "yes", "/yes": "yes", "a": "always", "n": "no", "no": "no", "/no": "no", "e": "edit"}
+_WORDS = {
+    **dict.fromkeys(("y", "yes", "/yes"), "yes"),
+    **dict.fromkeys(("n", "no", "/no"), "no"),
+    "a": "always",
+    "w": "everywhere",
+    "e": "edit",
+}
 
 
 async def give(chat: "Chat", request: ApprovalRequest, word: str, rest: str, console: "Console") -> None:
@@ -97,6 +103,8 @@ async def give(chat: "Chat", request: ApprovalRequest, word: str, rest: str, con
                 await chat.t.approve(chat.row, call_id, input=_arguments(rest), request=seq)
             except UsageError as error:
                 console.show(f"{error}. {error.hint}", "bad")
+        case "everywhere":
+            await chat.t.approve(chat.row, call_id, always="everywhere", request=seq)
         case _:
             await chat.t.approve(chat.row, call_id, always=word == "always", request=seq)
 

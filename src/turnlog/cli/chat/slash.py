@@ -48,7 +48,8 @@ async def _stop(chat: "Chat", console: "Console", rest: str) -> None:
 
 
 async def _yes(chat: "Chat", console: "Console", rest: str) -> None:
-    await _answer(chat, console, "always" if rest.strip().lower() == "always" else "yes", "")
+    word = rest.strip().lower()
+    await _answer(chat, console, word if word in ("always", "everywhere") else "yes", "")
 
 
 async def _no(chat: "Chat", console: "Console", rest: str) -> None:

@@ -24,7 +24,7 @@ def files() -> None:
 
 
 def _kept() -> KeptFiles:
-    return KeptFiles(kept(load(home=flags_now().home)))
+    return KeptFiles(kept(load(home=flags_now().home).home))
 
 
 @files.command("list")

@@ -7,6 +7,7 @@ from litestar import Controller, Response, delete, get, post
 from litestar.datastructures import Cookie
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
+from ...access.auditing import AuditFilter, AuditPage, AuditState, audit
 from ...convlog import Filter
 from ...core.principals import Principal
 from ...errors import NotFound
@@ -14,8 +15,8 @@ from ...sessions.erasing_text import EraseRequest
 from ..http.auth import COOKIE, COOKIE_TTL_S
 from ..http.bodies import AgentId, ConversationList, EraseEverywhereBody, EraseReport, MessageList, SignInBody
 from ..http.problems import Refusal
-from ..service import AnyRequest, Service, principal_of, service_of
-from .sessions import Limit, erase_asked
+from ..service import AnyRequest, Service, acting, principal_of, service_of
+from .sessions import Cursor as SessionCursor, Limit, erase_asked
 
 Cursor = Annotated[
     str | None,
@@ -119,6 +120,25 @@ async def _list(service: Service, wanted: Filter, limit: int, cursor: str | None
 
 def _agents(who: Principal, agent: str | None) -> frozenset[str] | None:
     return frozenset({agent}) if agent is not None else who.agents
+
+
+@get("/api/approvals", tags=("sessions",), operation_id="approvalAudit", summary="Every call that needed approval")
+async def approval_audit(
+    request: AnyRequest,
+    agent: SomeAgent = None,
+    outcome: AuditState = "",
+    tool: Piece = None,
+    by: Piece = None,
+    q: Piece = None,
+    limit: Limit = 50,
+    cursor: SessionCursor = None,
+) -> AuditPage:
+    """Who approved what, when, and what ran; sessions newest first. `next` may lead on though a page is empty."""
+    access, service = acting(request, "admin"), service_of(request)
+    if agent is not None:
+        service.check_agent(access.principal, agent)
+    wanted = AuditFilter(agent=agent, state=outcome, tool=tool or "", by=by or "", q=q or "")
+    return await audit(access.sessions, wanted, limit=limit, cursor=cursor)
 
 
 class SignIn(Controller):

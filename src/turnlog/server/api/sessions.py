@@ -10,6 +10,7 @@ from litestar.params import JSONBody, QueryParameter
 from litestar.types import ASGIApp
 
 from ...access import Access
+from ...access.former_files import FormerFile
 from ...codecs.native import encode_plain
 from ...core import names, prompt as prompts
 from ...core.approvals import ApprovalRecord
@@ -33,6 +34,7 @@ from ..http.bodies import (
     CoverageView,
     EraseBody,
     EraseReport,
+    FilesView,
     ForkBody,
     PromptView,
     RetryView,
@@ -41,6 +43,7 @@ from ..http.bodies import (
     SessionList,
     SessionView,
     TitleBody,
+    UndoFileBody,
 )
 from ..http.problems import state_conflicts
 from ..rejoin import Rejoin
@@ -188,6 +191,19 @@ class SessionsApi(Controller):
             raise Conflict(f"the session has no entry {at}", hint=f"It has entries 1 to {row.last_seq}.")
         found = prompts.as_dict(await access.prompt(row, at=at or None))
         return PromptView(found["system"], found["messages"], found["tools"], found.get("parameters", {}))
+
+    @get("/{sid:str}/files", summary="The files that tools wrote in this session, and that can be undone")
+    async def files(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> FilesView:
+        access, row = await reading(request, agent, sid)
+        return FilesView(await access.former_files(row))
+
+    @post("/{sid:str}/files/undo", status_code=200, summary="Give a file its former content")
+    async def undo_file(
+        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[UndoFileBody | None] = None
+    ) -> FormerFile:
+        access, row = await writing(request, agent, sid)
+        asked = data or UndoFileBody()
+        return await idempotency.once(request, FormerFile, lambda: access.undo_file(row, asked.path, force=asked.force))
 
     @get("/{sid:str}/approvals", summary="The calls that waited for a person's word, and what came of them")
     async def approvals(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> ApprovalsView:

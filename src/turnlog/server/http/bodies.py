@@ -8,6 +8,7 @@ import msgspec
 from litestar.params import PathParameter
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from ...access.former_files import FormerFile
 from ...convlog import Conversation, Record
 from ...core import strict_json
 from ...core.approvals import WORDS_MAX_CHARS, ApprovalRecord
@@ -148,14 +149,27 @@ class ApprovalsView(Struct, frozen=True):
     approvals: list[ApprovalRecord]
 
 
+class FilesView(Struct, frozen=True):
+    files: list[FormerFile]
+
+
+class UndoFileBody(Struct, frozen=True, forbid_unknown_fields=True):
+    path: Annotated[str, Meta(min_length=1, max_length=4_096)] | None = None
+    """Without it, the newest change."""
+    force: bool = False
+    """Also if the file has changed since."""
+
+
 class ApprovalBody(Struct, frozen=True, forbid_unknown_fields=True):
     word: Literal["approved", "denied"]
     words: Annotated[str, Meta(max_length=WORDS_MAX_CHARS)] = ""
     """The reason of a denial; the model reads it."""
     input: dict[str, Any] | None = None
     """Run the call with these arguments instead."""
-    always: bool = False
-    """Calls that match the pattern of the request need no approval in this session any more."""
+    always: bool | Literal["everywhere"] = False
+    """Calls that match the pattern of the request need no approval in this session any more; `everywhere`, for
+    administrators: in any session, which is written into config.toml.
+    """
     seq: Annotated[int, Meta(ge=0, le=2**53)] = 0
     """Of the question that is answered. Without it, the one that waits under this id."""
 

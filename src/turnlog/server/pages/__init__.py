@@ -2,9 +2,11 @@
 
 from litestar import Router
 
+from .approvals import approvals_page
 from .chat import chat_page, home, session_list
 from .chats import chats_page, log_drawer, session_drawer
 from .erasing import erase_on_page, erasing_page
+from .files import files_page, undo_on_page
 from .session import act, entry_text, original, saw_part, session_page
 from .signin import prefer, sign_in, sign_in_page, sign_out
 from .static import icon, static_file
@@ -18,6 +20,7 @@ ROUTES = (
             *(chats_page, session_drawer, log_drawer),
             *(session_page, saw_part, original, entry_text, act),
             *(erasing_page, erase_on_page),
+            *(approvals_page, files_page, undo_on_page),
             *(sign_in_page, sign_in, sign_out, prefer),
             *(static_file, icon),
         ],

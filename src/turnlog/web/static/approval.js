@@ -19,10 +19,14 @@ export class Approvals {
     card.querySelector(".diff").textContent = request.preview || JSON.stringify(request.input, null, 2);
     const edit = card.querySelector(".edit textarea");
     if (edit) edit.value = JSON.stringify(request.input, null, 2);
-    const always = card.querySelector("[data-word=always]");
-    if (always) {
+    for (const always of card.querySelectorAll("[data-word=always], [data-word=everywhere]")) {
       always.title = request.always;
       always.hidden = !request.always;
+    }
+    const means = card.querySelector("[data-always]");
+    if (means) {
+      means.hidden = !request.always;
+      means.querySelector("code").textContent = request.always;
     }
     for (const button of card.querySelectorAll("[data-word]"))
       button.addEventListener("click", () => this.word(card, request, button.dataset.word, edit.value));
@@ -37,6 +41,7 @@ export class Approvals {
     const body = { word: word === "denied" ? "denied" : "approved", seq: request.seq };
     if (word === "denied") body.words = card.querySelector("input").value;
     if (word === "always") body.always = true;
+    if (word === "everywhere") body.always = "everywhere";
     try {
       const given = word === "denied" ? request.input : JSON.parse(edited);
       if (JSON.stringify(given) !== JSON.stringify(request.input)) body.input = given;
