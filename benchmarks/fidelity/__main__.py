@@ -5,19 +5,21 @@ stores. Nothing depends on the clock: two runs print the same. The run fails if 
 """
 
 import argparse
-import asyncio
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from itertools import product, repeat
+from multiprocessing import get_context
 from pathlib import Path
 
 from msgspec import Struct
 
 from benchmarks import postgres_server
 from benchmarks.fidelity import peers
-from benchmarks.fidelity.measuring import KINDS, Figures, measure
+from benchmarks.fidelity.measuring import KINDS, Cell, Figures, measure_on_each
 from benchmarks.fidelity.summarisers import SUMMARISERS
 from benchmarks.fidelity.transcripts import LANGUAGES, make
 
@@ -69,19 +71,16 @@ def worst(found: Sequence[Figures]) -> Figures:
     )
 
 
-async def rows(size: Size, places: Sequence[tuple[str, str]]) -> list[Row]:
+def rows(size: Size, places: Sequence[tuple[str, str]], jobs: int) -> list[Row]:
+    """In the order of the table, whichever is ready first."""
+    asked = enumerate(product(LANGUAGES, COMPACTIONS, SUMMARISERS), 1)
+    cells = [Cell(number, *each, size.messages, size.window) for number, each in asked]
+    urls = [url for _, url in places]
     found: list[Row] = []
-    number = 0
-    for language in LANGUAGES:
-        marked = make(language, size.messages)
-        for count in COMPACTIONS:
-            for summariser in SUMMARISERS:
-                figures: list[Figures] = []
-                for _, url in places:
-                    number += 1
-                    figures.append(await measure(url.format(number), marked, summariser, count, size.window))
-                found.append((language, count, summariser, worst(figures)))
-                print(".", end="", file=sys.stderr, flush=True)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for cell, figures in zip(cells, pool.map(measure_on_each, cells, repeat(urls)), strict=True):
+            found.append((cell.language, cell.compactions, cell.summariser, worst(figures)))
+            print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return found
 
@@ -164,11 +163,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="What is left of a long conversation after compactions.")
     parser.add_argument("--quick", action="store_true", help="a fifth of the messages, in a fifth of the window")
     parser.add_argument("--write", action="store_true", help=f"also write {PAGE.name}")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that measure at the same time")
     asked = parser.parse_args()
     size, command = (QUICK, "make fidelity ARGS=--quick") if asked.quick else (FULL, "make fidelity")
     with ExitStack() as stack:
         places = list(stores(stack))
-        found = asyncio.run(rows(size, places))
+        found = rows(size, places, max(1, asked.jobs))
     text = page(found, [name for name, _ in places], size, command)
     print(text)
     if asked.write:

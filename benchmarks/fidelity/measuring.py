@@ -1,5 +1,6 @@
 """Writes a transcript into a store, compacts it so many times, and counts what is still there."""
 
+import asyncio
 import json
 import random
 from collections import Counter
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 import turnlog
 from benchmarks.fidelity.summarisers import SUMMARISERS
-from benchmarks.fidelity.transcripts import MarkedTranscript, QuestionKind
+from benchmarks.fidelity.transcripts import Language, MarkedTranscript, QuestionKind, make
 from turnlog import Turnlog
 from turnlog.core.entries import Compaction, Entry, text_of
 from turnlog.core.identifiers import found_in, is_in
@@ -60,10 +61,28 @@ def clock() -> Callable[[], int]:
     return lambda: next(moments)
 
 
+class Cell(Struct, frozen=True):
+    """One row of the table, which one process measures."""
+
+    number: int
+    language: Language
+    compactions: int
+    summariser: str
+    messages: int
+    window: int
+
+
+def measure_on_each(cell: Cell, urls: Sequence[str]) -> list[Figures]:
+    """`urls`: with a place for the number of the row."""
+    marked = make(cell.language, cell.messages)
+    each = (measure(u.format(cell.number), marked, cell.summariser, cell.compactions, cell.window) for u in urls)
+    return [asyncio.run(one) for one in each]
+
+
 async def measure(url: str, marked: MarkedTranscript, summariser: str, compactions: int, window: int) -> Figures:
     provider = Summarising(SUMMARISERS[summariser], window)
     async with turnlog.open(url, home="/nonexistent", provider=provider, clock=clock(), store_durability="os") as t:
-        row = await t.sessions.new(f"agent:main:cli:direct:{summariser}-{compactions}")
+        row = await t.sessions.new(f"agent:main:cli:direct:{marked.language}-{summariser}-{compactions}")
         before = await _write(t, row, marked, compactions)
         shown = _text(await t.prompt(row.id))
         log = await t.store.read(row.id)

@@ -84,6 +84,7 @@ class ChangedValue(Struct, frozen=True):
 
 
 class MarkedTranscript(Struct, frozen=True):
+    language: Language
     messages: list[Entry]
     asked: list[Asked]
     markers: list[str]
@@ -214,4 +215,4 @@ def make(language: Language, messages: int, seed: int = 16) -> MarkedTranscript:
         turn += 1
     users = [n for n, entry in enumerate(scribe.messages) if isinstance(entry, User)]
     pinned = users[2 : 2 + PINS]
-    return MarkedTranscript(scribe.messages, scribe.asked, scribe.markers, scribe.changed, pinned)
+    return MarkedTranscript(language, scribe.messages, scribe.asked, scribe.markers, scribe.changed, pinned)

@@ -273,3 +273,23 @@ def test_words_too_far_apart_for_the_width_are_cut_after_the_first_and_half_a_le
     assert not far.scattered
     sharp = snippets.excerpt("ß", understand("s"))
     assert sharp.matches == ((0, 1),)
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("4f9c2ab", "commit 4f9c2ab17d broke it"),
+        ("3.18.0", "release v3.18.0-rc2"),
+        ("v3.18.0", "release 3.18.0 is out"),
+        ("1,284,350", "1284350 dollars"),
+    ],
+)
+def test_a_short_hash_a_version_and_a_number_are_found_however_they_are_written(word, text):
+    assert search.has_all(indexed(text), search.understand(word).strict)
+
+
+@pytest.mark.parametrize(
+    ("word", "text"), [("4f9c2a", "4f9c2ab17d"), ("decadef", "decadefgh"), ("1234567", "12345678")]
+)
+def test_other_words_are_not_found_by_their_beginning(word, text):
+    assert not search.has_all(indexed(text), search.understand(word).strict)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from turnlog.core import tokens
+from turnlog.core import token_families, tokens
 from turnlog.core.tokens import UNCALIBRATED, Counts, Scale
 from turnlog.errors import UsageError
 
@@ -620,10 +620,23 @@ def test_an_address_costs_less_than_its_words_and_symbols_apart(family: str) -> 
 
 def test_features_of_words_are_told_apart() -> None:
     counts = tokens.count("Krankenversicherung der deutschen STADT und 4f2a de la casa www://x")
-    assert (counts.longer, counts.german, counts.romance, counts.foreign, counts.shouts) == (3, 2, 2, 0, 1)
+    assert (counts.longer, counts.german, counts.romance, counts.shouts) == (3, 2, 2, 1)
+    rare_words = ("Krankenversicherung", "deutschen", "stadt", "www")
+    assert (counts.uncommon, counts.uncommon_letters) == (len(rare_words), sum(map(len, rare_words)))
     assert counts.clusters == 1  # tsch
     assert (counts.mixed, counts.schemes) == (2, 1)
     assert tokens.count("a.b c_d (e)").links == 2
+
+
+def test_words_of_other_scripts_and_drawn_boxes_are_counted() -> None:
+    counts = tokens.count("привет мир שלום ┌──┐ ვარ ខ្មែរ ລາວ")
+    assert (counts.others, counts.sign_pairs, counts.georgian, counts.khmer, counts.lao) == (4, 2, 3, 5, 3)
+
+
+@pytest.mark.parametrize("family", sorted(token_families.PRICES))
+def test_text_of_short_words_alone_is_not_estimated_too_small(family: str) -> None:
+    text = "we go to the sea and he sat by it all day so far from us but we can not see my red hat " * 10
+    assert tokens.of_text(text, Scale(family=family)) >= 0.9 * len(text.split())
 
 
 def test_letters_of_ukrainian_persian_and_traditional_chinese_are_told_apart() -> None:

@@ -1,13 +1,14 @@
 """Lists of the SQLite store over many sessions: the indexes that answer them, few and many hits, older databases."""
 
 import asyncio
+import threading
 
 import pytest
 from msgspec.structs import replace
 
 from turnlog import Query, open_store
 from turnlog.core.query import UNTRASHED, rank
-from turnlog.stores.sqlite import opening, statements as statements
+from turnlog.stores.sqlite import opening, statements as statements, store as sqlite_store
 from turnlog.stores.sqlite.connection import SqliteConnection
 from turnlog.testing import answered, entry, opened, said
 from turnlog.testing.store_finding import FindingContract
@@ -145,3 +146,27 @@ def test_pages_of_a_list_that_changes_hold_nothing_twice(kind, tmp_path):
                 assert len(seen) == len({*seen})
 
     asyncio.run(look())
+
+
+def test_closing_while_the_index_is_being_filled_reports_nothing(tmp_path, monkeypatch):
+    """The part that is being indexed plans the next one, which must not run on a closed store."""
+    begun = threading.Event()
+    reported = []
+
+    def index_some(_db):
+        begun.set()
+        return True
+
+    monkeypatch.setattr(sqlite_store, "INDEX_AFTER_S", 0)
+    monkeypatch.setattr(sqlite_store.searching, "index_some", index_some)
+    monkeypatch.setattr(sqlite_store, "report", lambda name, error: reported.append((name, error)))
+
+    async def run():
+        async with open_store(f"sqlite:{tmp_path}/s.db") as store:
+            await store.append("s", [opened("s")])
+            await asyncio.to_thread(begun.wait)
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert reported == []

@@ -232,9 +232,25 @@ def _term(word: str, quoted: bool) -> Term | None:
     if len(phrase.tokens) == 1:
         found += [Phrase((form,)) for form in forms_of(phrase.tokens[0])[1:]]
         found += [Phrase(parts) for one in re.findall(r"[A-Za-z0-9]+", bare) if (parts := parts_of(one))]
-    if number := joined_number(bare.strip("?!.,;:")):
-        found.append(Phrase((number,)))
+    found += _other_writings(bare.strip("?!.,;:"))
     return Term(tuple(dict.fromkeys(found)))
+
+
+_SHORT_HASH = re.compile(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,39}")
+_VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
+
+
+def _other_writings(word: str) -> list[Phrase]:
+    """1,234 as 1234, a version with and without its v, and a hash by its beginning."""
+    found: list[Phrase] = []
+    if number := joined_number(word):
+        found.append(Phrase((number,)))
+    if version := _VERSION.fullmatch(fold(word)):
+        first, *more = version[1].split(".")
+        found += [Phrase((start, *more)) for start in (first, f"v{first}")]
+    if _SHORT_HASH.fullmatch(fold(word)):
+        found.append(Phrase((fold(word),), open_ended=True))
+    return found
 
 
 _SINGLES = re.compile(f"{SINGLE.pattern}+")

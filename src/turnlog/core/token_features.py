@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from .chinese import count_in_words, count_rare, only_han
+from .frequent_words import FREQUENT_WORDS, latin_words
 
 REMEMBERED: Final = 2_048
 REMEMBERED_CHARS: Final = 1_000
@@ -35,10 +36,12 @@ class Counts(msgspec.Struct, frozen=True):
     """Every nine letters in a row: compounds and technical words."""
     clusters: float = 0.0
     """Four consonants in a row: foreign words, abbreviations, random letters."""
+    uncommon: float = 0.0
+    uncommon_letters: float = 0.0
+    """Words that are not among the frequent English ones, and their letters."""
     romance: float = 0.0
     german: float = 0.0
-    foreign: float = 0.0
-    """Frequent short words of other languages in Latin letters, whose long words are cut into more pieces."""
+    """Frequent short words of other languages, which have other long words as whole tokens."""
     humps: float = 0.0
     """A capital after a small letter."""
     capitals: float = 0.0
@@ -69,7 +72,8 @@ class Counts(msgspec.Struct, frozen=True):
     """The end of a line after a word, and after a symbol."""
     indents: float = 0.0
     signs: float = 0.0
-    """Typographic signs."""
+    sign_pairs: float = 0.0
+    """Typographic signs, and two in a row, as in a box that is drawn."""
     han: float = 0.0
     loose: float = 0.0
     rare: float = 0.0
@@ -82,18 +86,35 @@ class Counts(msgspec.Struct, frozen=True):
     latin: float = 0.0
     latin_rare: float = 0.0
     latin_more: float = 0.0
-    """Letters like é, ş, and ế."""
+    """Letters like é, ş, and ế. The last are counted with all characters up to U+1FFF, some of them again below."""
+    armenian: float = 0.0
     greek: float = 0.0
     cyrillic: float = 0.0
     hebrew: float = 0.0
     arabic: float = 0.0
     emoji: float = 0.0
+    others: float = 0.0
+    """Words in letters that are not Latin, between blanks."""
     indic: float = 0.0
+    """Devanagari, and the scripts near it, which are counted again one by one."""
     thai: float = 0.0
-    """Thai is counted among the Indic scripts, too."""
+    lao: float = 0.0
+    bengali: float = 0.0
+    gujarati: float = 0.0
+    """With Gurmukhi."""
+    tamil: float = 0.0
+    """With Odia."""
+    telugu: float = 0.0
+    """With Kannada."""
+    malayalam: float = 0.0
+    """With Sinhala."""
+    georgian: float = 0.0
+    khmer: float = 0.0
+    """With Burmese, Ethiopic and Mongolian, which few vocabularies have."""
     cyrillic_more: float = 0.0
     arabic_more: float = 0.0
-    """Letters of Ukrainian and Persian, whose words are cut into more pieces than Russian and Arabic ones."""
+    arabic_rare: float = 0.0
+    """Letters that Russian and Arabic do not have (the last: Uyghur, Kurdish). Such words are cut into more pieces."""
     fixed: float = 0.0
     exact: float = 0.0
     """Tokens that a tokeniser counted."""
@@ -114,8 +135,9 @@ def _lead(first: int, last: int) -> bytes:
 # The hard part. A text becomes one byte per character that names the character's kind: the first byte of a UTF-8
 # sequence identifies the script well enough, and the continuation bytes are deleted in the same pass. Everything after
 # is bytes.count, which scans 1 KB in about a microsecond; a regular expression takes tens of them to list the words.
-# Kinds: a lower, A upper, 0 digit, "." symbol, l Latin like é, L Latin like ş, x Greek, c Cyrillic, y Hebrew, r Arabic,
-# i Indic and Thai, v Vietnamese and rare scripts, p typographic signs, k kana, h Han, g Hangul, f full width, e emoji.
+# Kinds: a lower, A upper, 0 digit, "." symbol, l Latin like é, L Latin like ş, x Greek, c Cyrillic, m Armenian,
+# y Hebrew, r Arabic, i Indic and Thai, v Vietnamese and rare scripts, p typographic signs, k kana, h Han, g Hangul,
+# f full width, e emoji.
 _KIND: Final = _table(
     {
         b"abcdefghijklmnopqrstuvwxyz": b"a",
@@ -126,7 +148,8 @@ _KIND: Final = _table(
         _lead(0xC3, 0xC3): b"l",
         _lead(0xC4, 0xCB): b"L",
         _lead(0xCC, 0xCF): b"x",
-        _lead(0xD0, 0xD5): b"c",
+        _lead(0xD0, 0xD3): b"c",
+        _lead(0xD4, 0xD5): b"m",
         _lead(0xD6, 0xD7): b"y",
         _lead(0xD8, 0xDF): b"r",
         _lead(0xE0, 0xE0): b"i",
@@ -143,6 +166,7 @@ _KIND: Final = _table(
 _CONTINUATION: Final = _lead(0x80, 0xBF)
 _LETTERS: Final = _table({b"aAlLv": b"a"}, default=b" ")
 _CONSONANTS: Final = _table({b"bcdfghjklmnpqrstvwxzBCDFGHJKLMNPQRSTVWXZ": b"c"}, default=b" ")
+_OTHER_LETTERS: Final = _table({b"xcymrig": b"a"}, default=b" ")
 _SYMBOLS: Final = _table({b".": b"."}, default=b" ")
 _LINES: Final = _table({b" ": b" ", b"\n": b"\n", b".": b"."}, default=b"a")
 
@@ -156,9 +180,13 @@ def _count(text: str) -> Counts:
     plain: tuple[float, ...] = (*_words(text, kinds), *_digits(kinds), *_symbols(text, kinds), *_space(kinds))
     if text.isascii():
         return Counts(*plain)
-    scripts = (*map(kinds.count, _SCRIPTS), *_parts_of_scripts(text, kinds))
-    plain += (kinds.count(b"p"), *_han(text, kinds), *scripts)
+    scripts = (*map(kinds.count, _SCRIPTS), _others(kinds), kinds.count(b"i"), *_parts_of_scripts(text, kinds))
+    plain += (kinds.count(b"p"), kinds.count(b"pp"), *_han(text, kinds), *scripts)
     return Counts(*plain)
+
+
+def _others(kinds: bytes) -> int:
+    return kinds.translate(_OTHER_LETTERS).count(b" a")
 
 
 def _parts_of_scripts(text: str, kinds: bytes) -> tuple[float, ...]:
@@ -167,8 +195,17 @@ def _parts_of_scripts(text: str, kinds: bytes) -> tuple[float, ...]:
 
 _PARTS: Final = (
     (b"i", re.compile("[\u0e00-\u0e7f]")),
-    (b"c", re.compile("[іїєґІЇЄҐ]")),
-    (b"r", re.compile("[پچژگکی]")),
+    (b"i", re.compile("[\u0e80-\u0eff]")),
+    (b"i", re.compile("[\u0980-\u09ff]")),
+    (b"i", re.compile("[\u0a00-\u0aff]")),
+    (b"i", re.compile("[\u0b00-\u0bff]")),
+    (b"i", re.compile("[\u0c00-\u0cff]")),
+    (b"i", re.compile("[\u0d00-\u0dff]")),
+    (b"v", re.compile("[\u10a0-\u10ff]")),
+    (b"v", re.compile("[\u1000-\u109f\u1200-\u139f\u1700-\u18af]")),
+    (b"c", re.compile("[іїєґІЇЄҐәғқңөұүһӘҒҚҢӨҰҮҺјљњћђџѓќѕЈЉЊЋЂЏЃЌЅўЎҳҲӣӯҷ]")),
+    (b"r", re.compile("[پچژگکیےںھٹڈڑ]")),
+    (b"r", re.compile("[ەېۇۆۈۋڭێڵڕ]")),
 )
 _TRADITIONAL: Final = re.compile(
     "[這個們來為說國時會對學過發開動經還問題與機進現間無樣後當長實點關東話請檢設錯誤檔確認體業產電網頁資訊號應該處"
@@ -181,7 +218,7 @@ def _count_any(members: re.Pattern[str], text: str) -> float:
     return times * len(members.findall(looked_at))
 
 
-_SCRIPTS: Final = (b"k", b"g", b"f", b"l", b"L", b"v", b"x", b"c", b"y", b"r", b"e", b"i")
+_SCRIPTS: Final = (b"k", b"g", b"f", b"l", b"L", b"v", b"m", b"x", b"c", b"y", b"r", b"e")
 _count_once: Final = lru_cache(REMEMBERED)(_count)
 """A message is counted when it is stored, when it is sent, and each time its prompt is measured."""
 
@@ -195,8 +232,23 @@ def _words(text: str, kinds: bytes) -> tuple[float, ...]:
     starts, long = letters.count(b" a"), letters.count(b"aaaaa")
     longer, clusters = (letters.count(b"aaaaaaaaa"), _clusters(text)) if long else (0, 0)
     capitals = (kinds.count(b"aA"), kinds.count(b"AA"), kinds.count(b"AAAA")) if b"A" in kinds else (0, 0, 0)
-    foreign = _foreign(text) if long else (0.0, 0.0, 0.0)
-    return starts, long, longer, clusters, *foreign, *capitals, kinds.count(b"0a") + kinds.count(b"0A")
+    if not long:
+        return starts, 0, 0, 0, *_uncommon(text, capitals[0]), 0.0, 0.0, *capitals, _mixed(kinds)
+    return starts, long, longer, clusters, *_uncommon(text, capitals[0]), *_foreign(text), *capitals, _mixed(kinds)
+
+
+def _mixed(kinds: bytes) -> int:
+    return kinds.count(b"0a") + kinds.count(b"0A")
+
+
+def _uncommon(text: str, humps: int) -> tuple[float, float]:
+    looked_at, times = _sample(text)
+    parted = _HUMP.sub(" ", looked_at) if humps else looked_at
+    found = [word for word in latin_words(parted) if word not in FREQUENT_WORDS]
+    return times * len(found), times * sum(map(len, found))
+
+
+_HUMP: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
 def _clusters(text: str) -> int:
@@ -219,12 +271,7 @@ def _sample(text: str) -> tuple[str, float]:
 
 
 _FOREIGN: Final = tuple(
-    tuple(f" {word} " for word in words.split())
-    for words in (
-        "de la que en el les des los",
-        "der die und das ist den",
-        "di il per van het yang untuk dan ini na się nie że ve bir och og att și ja on ei että az és hogy je se til på",
-    )
+    tuple(f" {word} " for word in words.split()) for words in ("de la que en el les des los", "der die und das ist den")
 )
 
 

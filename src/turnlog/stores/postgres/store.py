@@ -71,6 +71,7 @@ class PostgresStore:
         )
         self._searcher = Searcher(self.read)
         self._indexing: asyncio.TimerHandle | None = None
+        self._closing = False
         self._written_at = 0.0
         self.ledger = PostgresLedger(self._db, clock, durable=durable)
 
@@ -168,7 +169,7 @@ class PostgresStore:
         return await self._searcher.search(words, scope, PostgresLooking(self._db, scope, before))
 
     def _index_later(self, latest: float) -> None:
-        if self._indexing is None:
+        if self._indexing is None and not self._closing:
             self._indexing = asyncio.get_running_loop().call_later(INDEX_AFTER_S, self._index_in_time, latest)
 
     def _index_in_time(self, latest: float) -> None:
@@ -185,7 +186,8 @@ class PostgresStore:
             try:
                 more = await indexing.index_some(self._db)
             except Exception as error:  # noqa: BLE001 - a search retries, and reports the error
-                report("search index", error)
+                if not self._closing:
+                    report("search index", error)
             self._indexing = None
             if more:
                 self._index_later(since)
@@ -268,6 +270,7 @@ class PostgresStore:
         return await indexing.reindex(self._db, self._writer.forget, progress)
 
     async def close(self) -> None:
+        self._closing = True
         if self._indexing is not None:
             self._indexing.cancel()
         await self._leases.close()

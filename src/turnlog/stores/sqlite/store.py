@@ -58,6 +58,7 @@ class SqliteStore:
         self._asked: tuple[int, Sequence[str]] = (0, ())
         self._reading = asyncio.Lock()
         self._indexing: asyncio.TimerHandle | None = None
+        self._closing = False
         self._erase = False
         self._searcher = Searcher(self.read)
         self._rest: SqliteConnection | None = None
@@ -258,7 +259,7 @@ class SqliteStore:
                 pass
 
     def _index_later(self) -> None:
-        if self._indexing is None:
+        if self._indexing is None and not self._closing:
             self._indexing = asyncio.get_running_loop().call_later(INDEX_AFTER_S, self._index_now)
 
     def _index_now(self) -> None:
@@ -353,6 +354,7 @@ class SqliteStore:
         statements.refold(db, session_id)
 
     async def close(self) -> None:
+        self._closing = True
         if self._indexing is not None:
             self._indexing.cancel()
         if (task := getattr(self, "_index_task", None)) is not None and not task.done():
