@@ -22,8 +22,9 @@ import turnlog
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-APART = {"all", "testing", "openai-agents", "langgraph", "claude", "adk", "pydantic-ai"}
+APART = {"all", "testing", "otel", "openai-agents", "langgraph", "claude", "adk", "pydantic-ai"}
 """`all` is the sum of others; `testing` is for those who test a store of their own, and nothing of ours asks for it;
+nothing asks for `otel` either: without it there are no traces;
 the others are agent frameworks, whose adapters name their extras themselves (`tests/adapters/test_resident.py`)."""
 
 
@@ -257,7 +258,7 @@ def test_every_extra_has_its_case_and_all_has_those_that_fit_together():
     extras = PROJECT["optional-dependencies"]
     assert {*MISSING, *MISSING_COMMANDS} == set(extras) - APART, "add a case to MISSING for a new extra"
     (together,) = extras["all"]
-    assert set(Requirement(together).extras) == set(extras) - APART - {"local"}
+    assert set(Requirement(together).extras) == set(extras) - APART - {"local"} | {"otel"}
 
 
 def test_the_source_names_only_extras_that_exist():

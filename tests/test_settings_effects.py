@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import turnlog
+from tests.spans import Spans
 from turnlog import settings
 from turnlog.cli import app
 from turnlog.cli.session_names import row_json
@@ -168,6 +169,13 @@ def after(*texts, look, provider=None, **given):
     return observe
 
 
+async def told_in_traces(place, flags):
+    spans = Spans()
+    async with turnlog.open("memory:", home=place, model_name="offline", **flags) as t:
+        await t.session("ann").ask("a plum")
+    return "plum" in str([span.to_json() for span in spans()])
+
+
 def of(function):
     async def observe(place, name, value):
         return await function(place, flags_of(name, value, {}))
@@ -269,6 +277,7 @@ CASES = {
     "compaction.summary_timeout_s": ((1, 60), after("hi", look=patience)),
     "queue.mode": (("steer", "collect"), after("hi", look=mode_stored, session_user_row="with_reply")),
     "queue.cap": ((1, 20), of(refused)),
+    "telemetry.contents": ((False, True), of(told_in_traces)),
     "tools.approval": (("writes", "none"), after(look=written)),
     "tools.allow": ((("list_dir",), ("write_file",)), after(look=written)),
     "tools.deny": ((("list_dir",), ("write_file",)), after(look=written, tools_approval="none")),

@@ -122,6 +122,11 @@ class ApiSettings(Struct, frozen=True):
     """Name in a request, or a pattern with *, → PROVIDER:NAME, agent:NAME or default."""
 
 
+class TelemetrySettings(Struct, frozen=True):
+    contents: bool = False
+    """Whether traces hold what was said; otherwise sizes, times and names only."""
+
+
 class ToolsSettings(Struct, frozen=True):
     approval: Literal["writes", "all", "none"] = "writes"
     """Which calls wait for a person's approval."""
@@ -152,6 +157,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     queue: QueueSettings = QueueSettings()
     server: ServerSettings = ServerSettings()
     api: ApiSettings = field(default_factory=ApiSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     tools: ToolsSettings = ToolsSettings()
     channels: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     agents: dict[str, AgentSettings] = field(default_factory=dict[str, AgentSettings])
@@ -172,6 +178,7 @@ SECTIONS: Mapping[str, type[Struct]] = MappingProxyType(
         "queue": QueueSettings,
         "server": ServerSettings,
         "api": ApiSettings,
+        "telemetry": TelemetrySettings,
         "tools": ToolsSettings,
     }
 )

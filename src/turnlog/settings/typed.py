@@ -124,6 +124,8 @@ class SettingsArguments(TypedDict, total=False):
     api_reasoning: Literal["reasoning_content", "none"] | None
     # api_models: {}
     api_models: dict[str, str] | None
+    # telemetry_contents: False
+    telemetry_contents: bool | None
     # tools_approval: 'writes'
     tools_approval: Literal["writes", "all", "none"] | None
     # tools_allow: ()

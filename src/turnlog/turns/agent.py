@@ -9,7 +9,8 @@ from ..core.guard import Limits
 from ..core.tokens import Scale
 from ..providers import Provider
 from ..tools import ApprovalPolicy, Toolbox
-from .compactor import Compactor
+from .compactor import Compactor, unlogged
+from .telemetry import SILENT
 
 When: TypeAlias = Literal["before_turn", "in_loop", "after_turn"]
 
@@ -38,6 +39,10 @@ class Agent(Struct, frozen=True, kw_only=True):
         if compactor.model == self.provider.model:
             compactor = replace(compactor, window=min(window, compactor.window or window))
         return replace(self, limits=self.limits.narrowed(window), compactor=compactor)
+
+    def unrecorded(self) -> "Agent":
+        """For a call of which nothing may be kept."""
+        return replace(self, compactor=replace(self.compactor, on_request=unlogged, telemetry=SILENT))
 
     def scaled(self, scale: Scale, context: str = "") -> Limits:
         """`context` is added to the end of the system prompt, for this turn only."""

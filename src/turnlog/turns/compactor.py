@@ -10,7 +10,7 @@ from functools import partial
 from itertools import count
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..core import compaction, guard, summaries, summary_check, tokens
@@ -24,6 +24,7 @@ from ..errors import ContextOverflow, ProviderBusy, ProviderError, SummaryRefuse
 from . import retry
 from .journal import Journal
 from .recovery import mark_cut_short
+from .telemetry import Telemetry
 
 SUMMARY_TIMEOUT_S = 120.0
 """The time limit of one call of the summariser. A turn waits for it, and then continues without it."""
@@ -73,6 +74,7 @@ class Compactor(Struct, frozen=True, kw_only=True):
     on_request: OnRequest = unlogged
     timeout_s: float = SUMMARY_TIMEOUT_S
     backoff_s: float = retry.BACKOFF_S
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
     async def compact(self, journal: Journal, step: Compact, limits: Limits, tell: Tell) -> CompactionEnd:
         """Tells its start and its end, and returns the end. If that has an `error`, nothing has changed."""
@@ -91,7 +93,14 @@ class Compactor(Struct, frozen=True, kw_only=True):
         return CompactionEnd(tokens_before=before, tokens_after=folded.body.tokens_after)
 
     async def fold(self, journal: Journal, step: Compact, limits: Limits, focus: str = "") -> Folded:
-        """A compaction whose summary passes the checks. If one does not, another is requested, with the reason.
+        """A compaction whose summary passes the checks."""
+        with self.telemetry.compaction(journal.session_id, step) as made:
+            folded = await self._fold(journal, step, limits, focus)
+            made(folded.body)
+        return folded
+
+    async def _fold(self, journal: Journal, step: Compact, limits: Limits, focus: str) -> Folded:
+        """If a summary does not pass the checks, another is requested, with the reason.
 
         Of two that pass, the one that lacks less is taken; what it still lacks is added to it.
         """
@@ -179,7 +188,8 @@ class Compactor(Struct, frozen=True, kw_only=True):
     async def _call(self, session_id: str, prompt: Prompt) -> str:
         try:
             async with asyncio.timeout(self.timeout_s):
-                return await self._patiently(session_id, prompt)
+                make = partial(self._patiently, session_id, prompt)
+                return await self.telemetry.summary(session_id, self.model, prompt.system, prompt.messages, make)
         except TimeoutError as error:
             raise SummaryRefused(f"the summary took longer than {self.timeout_s:g} s") from error
 

@@ -5,6 +5,7 @@ agent loop (`Turnlog.guard`) as well as ours.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -21,7 +22,14 @@ from .journal import Journal
 
 Attempt: TypeAlias = Callable[[History, Tell], Awaitable[Assistant]]
 """Makes one call and returns its answer. Raises ContextOverflow if the prompt does not fit."""
+Reported: TypeAlias = Callable[[History, Callable[[Tell], Awaitable[Assistant]], Tell], Awaitable[Assistant]]
+"""(what is shown, the call, who hears of it): makes the call, and reports it to whoever measures calls."""
 STOPPED_BY_FILTER = "the answer was stopped by a content filter"
+
+
+async def unreported(shown: History, make: Callable[[Tell], Awaitable[Assistant]], tell: Tell) -> Assistant:
+    """Used where nobody measures calls."""
+    return await make(tell)
 
 
 class FittedReply(Struct, frozen=True):
@@ -39,6 +47,7 @@ async def run(
     *,
     compact_first: bool,
     is_shown: Callable[[], bool] | None = None,
+    reported: Reported = unreported,
 ) -> FittedReply:
     """Raises ContextOverflow or ContentRefused when nothing helped.
 
@@ -46,7 +55,7 @@ async def run(
     further step is tried: the answer counts, whatever its size or its stop.
     """
     steps = guard.protect(journal.transcript, limits, compact_first=compact_first, cache=journal.tail_cache)
-    calls = _Calls(attempt, limits, tell, is_shown)
+    calls = _Calls(attempt, limits, tell, is_shown, reported)
     try:
         step = next(steps)
         while True:
@@ -76,9 +85,10 @@ class _Calls:
     """The calls made for one reply, and what listeners have seen of them."""
 
     def __init__(
-        self, attempt: Attempt, limits: Limits, tell: Tell, is_shown: Callable[[], bool] | None = None
+        self, attempt: Attempt, limits: Limits, tell: Tell, is_shown: Callable[[], bool] | None, reported: Reported
     ) -> None:
         self._attempt = attempt
+        self._reported = reported
         self._limits = limits
         self._tell = tell
         self._is_shown = is_shown
@@ -91,7 +101,7 @@ class _Calls:
             self._tell(GuardStage(stage=step.stage))
         self._take_back_text()
         try:
-            reply = await self._attempt(step.history, self._pass_on)
+            reply = await self._reported(step.history, partial(self._attempt, step.history), self._pass_on)
             if self._is_shown is not None and (self._is_shown() or reply.stop == overflow.CONTENT_STOP):
                 return reply
             self._check(reply)

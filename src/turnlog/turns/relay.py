@@ -21,15 +21,15 @@ from ..core import events, guard, overflow, prompt as prompts, turns
 from ..core.answers import told_as_one
 from ..core.content import salvaged
 from ..core.entries import Assistant, Compaction, Entry, Failed
-from ..core.events import Done, Event, GuardStage, Snapshot, Stopped, Tell, TextDelta, ThinkingDelta
+from ..core.events import Done, GuardStage, Stopped, Tell
 from ..core.guard import Compact, Limits
 from ..core.history import History
 from ..core.parameters import NONE, Parameters
 from ..core.prompt import Prompt, ToolDefinition
 from ..core.session import Session
 from ..core.tokens import input_tokens
-from ..errors import Busy, NotFound, ProviderBusy, ProviderRefused, StoreUnavailable, TurnlogError
-from ..providers import Delta
+from ..errors import Busy, ProviderBusy, ProviderRefused, TurnlogError
+from ..runtime import tracing
 from ..stores import Store
 from . import guarded_call, retry, stopping
 from .agent import Agent
@@ -38,8 +38,10 @@ from .compactor import OnRequest, unlogged
 from .journal import FAILED_REASON_MAX_CHARS, Journal
 from .places import Entrance, Places
 from .relay_call import CompactionNote, RelayCall, pieces_of
+from .relayed_turn import RelayedTurn
 from .runner import Runner, TurnRequest
 from .stream import TurnStream
+from .telemetry import SILENT
 
 LINGER_S = 10.0
 """How long a call whose client went away waits for the client to come back."""
@@ -209,15 +211,18 @@ class Relays:
         agent, limits = await self._ready(upstream)
         last = journal.end
         made: list[Prompt] = []
+        telemetry = self._runner.telemetry if call.stored else SILENT
+        agent = agent if call.stored else agent.unrecorded()
         await _compact_after_overflow(call, journal, agent, limits)
         fitted = await guarded_call.run(
             journal,
             limits,
             partial(self._attempt, call, agent, upstream, made),
-            agent.compactor if call.stored else replace(agent.compactor, on_request=unlogged),
+            agent.compactor,
             call.tell,
             compact_first=True,
             is_shown=lambda: call.is_shown,
+            reported=partial(telemetry.call, journal, agent.provider.model),
         )
         call.compaction = _compaction(journal, last)
         if call.stored:
@@ -260,8 +265,14 @@ class Relays:
 
     async def _turn(self, call: RelayCall, journal: Journal, upstream: Upstream) -> None:
         """A turn of one of our agents, with its own tools."""
-        begun, told = journal.end, _ToldTurn(call)
-        await self._runner.run(journal, TurnRequest(), call.turn, told, lambda seqs: None)
+        begun, told = journal.end, RelayedTurn(call)
+        await self._runner.run(
+            journal,
+            TurnRequest(unrecorded=not call.stored, trace=tracing.current()),
+            call.turn,
+            told,
+            lambda seqs: None,
+        )
         call.compaction = _compaction(journal, begun)
         said = [entry for entry in journal.stored if isinstance(entry, Assistant) and entry.seq > begun]
         if told.error is not None:
@@ -296,31 +307,6 @@ class Relays:
                 break
             await asyncio.sleep(ELSEWHERE_LOOK_S)
         raise ProviderBusy("the call that was made for this request was cut short")
-
-
-class _ToldTurn:
-    """Passes the events of an agent's turn on as pieces."""
-
-    def __init__(self, call: RelayCall) -> None:
-        self._call = call
-        self._begins = False
-        self.error: Exception | None = None
-
-    def __call__(self, event: Event) -> None:
-        match event:
-            case TextDelta(text=text):
-                self._call.add(Delta(text=text, begins=self._begins))
-                self._begins = False
-            case ThinkingDelta(text=text):
-                self._call.add(Delta(thinking=text))
-            case events.ErrorEvent():
-                self.error = _error_of(event)
-                self._call.tell(event)
-            case Snapshot() | events.ToolCall():
-                self._begins = True
-                self._call.tell(event)
-            case _:
-                self._call.tell(event)
 
 
 async def _stream(call: RelayCall, agent: Agent, prompt: Prompt, tell: Tell) -> Assistant:
@@ -382,8 +368,3 @@ def _failed(error: Exception) -> Failed:
 def _compaction(journal: Journal, after: int) -> CompactionNote | None:
     made = [entry for entry in journal.stored if isinstance(entry, Compaction) and entry.seq > after]
     return CompactionNote(made[-1].seq, made[-1].tokens_before, made[-1].tokens_after) if made else None
-
-
-def _error_of(event: events.ErrorEvent) -> Exception:
-    kinds = {"provider": ProviderRefused, "store": StoreUnavailable, "deleted": NotFound}
-    return kinds.get(event.code, ProviderRefused)(event.error, hint=event.hint)

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from ..core.entries import Content, Received
+from ..runtime.tracing import TraceParent
 from .journal import Journal
 from .tickets import Lane, Ticket
 
@@ -24,6 +25,10 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     """The last turn was paused, and every call that waited has its answer."""
     asks: bool = True
     """Whether somebody can be asked for approval."""
+    unrecorded: bool = False
+    """Nothing of it may be kept anywhere: not in the request log, and not in traces."""
+    trace: TraceParent = None
+    """Whose message it answers, for traces: the turn runs in a task that somebody else may have created."""
 
     @property
     def repeats(self) -> bool:
@@ -34,7 +39,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 def of_ticket(ticket: Ticket) -> TurnRequest:
     incoming = ticket.incoming
     if incoming.retry:
-        return TurnRequest(retry=True, context=incoming.context)
+        return TurnRequest(retry=True, context=incoming.context, trace=ticket.trace)
     return TurnRequest(
         content=incoming.content,
         message_id=incoming.message_id,
@@ -43,11 +48,14 @@ def of_ticket(ticket: Ticket) -> TurnRequest:
         since=ticket.since,
         context=incoming.context,
         asks=incoming.asks,
+        trace=ticket.trace,
     )
 
 
 def next_waiting(lane: Lane, journal: Journal) -> TurnRequest:
     chosen = journal.next_waiting()
-    known = [lane.waiting[entry.seq].incoming for entry in chosen if entry.seq in lane.waiting]
+    tickets = [lane.waiting[entry.seq] for entry in chosen if entry.seq in lane.waiting]
+    known = [ticket.incoming for ticket in tickets]
     context = "\n\n".join(filter(None, (incoming.context for incoming in known)))
-    return TurnRequest(waiting=chosen, context=context, asks=all(incoming.asks for incoming in known))
+    trace = tickets[0].trace if tickets else None
+    return TurnRequest(waiting=chosen, context=context, asks=all(incoming.asks for incoming in known), trace=trace)

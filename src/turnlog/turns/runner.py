@@ -46,6 +46,7 @@ from .calibration import Calibration, Windows
 from .compactor import OnRequest, unlogged
 from .journal import Journal
 from .requests import TurnRequest
+from .telemetry import SILENT, Telemetry
 from .tool_calls import ToolCalls
 from .tool_context import Recall
 from .turn import ROUNDS_MAX, OnJoined, RoundsEnd, Turn
@@ -56,7 +57,7 @@ OnAnswer: TypeAlias = Callable[[Session, list[Entry]], Awaitable[None]]
 
 
 class Runner:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a part that wiring joins, nearly all with a default
         self,
         store: Store,
         sessions: Sessions,
@@ -68,9 +69,11 @@ class Runner:
         on_answer: OnAnswer | None = None,
         may_ask: MayAsk = lambda _: True,
         backoff_s: float = retry.BACKOFF_S,
+        telemetry: Telemetry | None = None,
         clock: Clock = now_ms,
     ) -> None:
         self._store = store
+        self.telemetry = telemetry or Telemetry()
         self._sessions = sessions
         self._agent = agent
         self.journal = journal
@@ -80,7 +83,7 @@ class Runner:
         self._may_ask = may_ask
         self._backoff_s = backoff_s
         self._warm = WarmTails(store, sessions)
-        self._tools = ToolCalls(sessions, recall, clock)
+        self._tools = ToolCalls(sessions, recall, clock, self.telemetry)
         self.load = self._warm.load
         self._repairs = ReportedRepairs(WARM_SESSIONS)
         self.calibration = Calibration(store.ledger)
@@ -155,11 +158,23 @@ class Runner:
 
         True: the turn is paused, because calls wait for a person, and has told no end yet.
         """
+        row = journal.row
+        with self._telemetry(request).turn(row.id, row.agent, began_at, request.trace, tell) as told:
+            return await self._run(journal, request, began_at, told, on_joined)
+
+    def _telemetry(self, about: TurnRequest | Turn) -> Telemetry:
+        return SILENT if about.unrecorded else self.telemetry
+
+    async def _run(
+        self, journal: Journal, request: TurnRequest, began_at: int, tell: Tell, on_joined: OnJoined
+    ) -> bool:
         turn: Turn | None = None
         outcome: RoundsEnd = "stopped"
         try:
             agent, limits = await self._ready(journal, request.context)
+            agent = agent.unrecorded() if request.unrecorded else agent
             turn = Turn(journal, agent, limits, began_at, tell, on_joined)
+            turn.unrecorded = request.unrecorded
             turn.asks = request.asks and self._may_ask(journal.row)
             outcome = await self._rounds(turn, await self._resumed(turn) if request.resumes else None)
             if outcome == "answered":
@@ -252,6 +267,7 @@ class Runner:
             turn.agent.compactor,
             turn.tell,
             compact_first=first or turn.agent.when == "in_loop",
+            reported=partial(self._telemetry(turn).call, turn.journal, turn.agent.provider.model),
         )
         if fitted.window:
             await self.windows.learn(turn.agent.place, fitted.window)
@@ -277,7 +293,8 @@ class Runner:
         turn.pieces = []
         for number in count():
             turn.has_streamed = False
-            self._on_request("turn", turn.journal.session_id, prompt)
+            if not turn.unrecorded:
+                self._on_request("turn", turn.journal.session_id, prompt)
             try:
                 return await self._stream(turn, prompt, tell)
             except ProviderBusy as error:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from ..core.entries import Content
 from ..core.events import Event, Queued
 from ..core.session import Session
+from ..runtime import tracing
 from .stream import TurnStream
 
 QueueMode: TypeAlias = Literal["steer", "followup", "collect", "interrupt"]
@@ -43,6 +44,7 @@ class Ticket:
         self.since = row.last_seq
         """The message is stored after this seq, if at all."""
         self.incoming = incoming
+        self.trace = tracing.current()
         loop = asyncio.get_running_loop()
         self.queued: asyncio.Future[int] = loop.create_future()
         """Its position in the queue, once it is known that it has to wait for a turn, here or in another process."""

@@ -6,12 +6,14 @@ not begun; one that interrupts ends the turn; a call that needs a person's word 
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from ..core import events
 from ..core.entries import Block, ToolResult
 from ..sessions import Sessions
 from ..stores import Clock
 from . import asking
+from .telemetry import SILENT, Telemetry
 from .tool_context import Recall, context_of
 from .turn import RoundsEnd, Turn
 
@@ -19,10 +21,11 @@ SKIPPED = "skipped: a new message arrived"
 
 
 class ToolCalls:
-    def __init__(self, sessions: Sessions, recall: Recall | None, clock: Clock) -> None:
+    def __init__(self, sessions: Sessions, recall: Recall | None, clock: Clock, telemetry: Telemetry) -> None:
         self._sessions = sessions
         self._recall = recall
         self._clock = clock
+        self._telemetry = telemetry
 
     async def run(self, turn: Turn, calls: Sequence[Block]) -> RoundsEnd | None:
         """None: all have results, and the turn goes on."""
@@ -63,4 +66,6 @@ class ToolCalls:
 
     async def _run_group(self, turn: Turn, group: Sequence[Block]) -> list[ToolResult]:
         context = context_of(self._sessions, turn.journal, turn.agent.name, turn.began_at, self._recall)
-        return await asyncio.gather(*(turn.asked.run(call, context) for call in group))
+        session_id, telemetry = turn.journal.session_id, SILENT if turn.unrecorded else self._telemetry
+        running = (telemetry.tool(session_id, call, partial(turn.asked.run, call, context)) for call in group)
+        return await asyncio.gather(*running)

@@ -36,6 +36,8 @@ class Turn:
         """Pieces of the streamed text. Joined once, because adding to a text would copy it each time."""
         self.has_streamed = False
         """Whether anything of the call that is being made was shown."""
+        self.unrecorded = False
+        """Whether nothing of it may be kept: not in the request log, and not in traces."""
         self.rounds = 0
         self.asks = True
         """Whether somebody can be asked for approval."""

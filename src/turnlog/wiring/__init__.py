@@ -32,6 +32,7 @@ from ..turns.queue import Queue
 from ..turns.relay import Relays
 from ..turns.request_log import RequestLog
 from ..turns.runner import Runner
+from ..turns.telemetry import Telemetry
 from .agents import ConfiguredAgents, OwnTool
 from .memory import LazyMemory
 
@@ -145,6 +146,7 @@ def _join(
         recall=memory.recall,
         may_ask=partial(may_ask, settings.channels),
         on_answer=None if settings.session.enabled else memory.save,
+        telemetry=Telemetry(contents=settings.telemetry.contents),
         clock=clock,
     )
     queue = Queue(

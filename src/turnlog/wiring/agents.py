@@ -21,6 +21,7 @@ from ..tools.kept import KeptFiles
 from ..turns.agent import Agent, schemas
 from ..turns.compactor import Compactor, OnRequest, unlogged
 from ..turns.request_log import RequestLog
+from ..turns.telemetry import Telemetry
 from .on_demand import UntilClosed
 
 OwnTool = Tool | Callable[..., Any]
@@ -135,6 +136,7 @@ class ConfiguredAgents(UntilClosed):
             chars=self._settings.compaction.summary_chars,
             on_request=self._on_request,
             timeout_s=self._settings.compaction.summary_timeout_s,
+            telemetry=Telemetry(contents=self._settings.telemetry.contents),
         )
 
     def _own(self, name: str) -> AgentSettings:

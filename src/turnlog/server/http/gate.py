@@ -17,6 +17,7 @@ from typing import Any, cast
 from litestar.types import ASGIApp, HTTPSendMessage, Receive, Scope, Send
 
 from ...errors import TurnlogError
+from ...runtime import tracing
 from ..compatible import errors, reading
 from ..compatible.answering import REQUEST_ID
 from ..service import CALLER, HELD, Service
@@ -47,6 +48,7 @@ SINGLE = frozenset(
     )
 )
 """Headers that may occur once only: of two, a proxy in front of this server may have used the other one."""
+TRACE = (b"traceparent", b"tracestate", b"baggage")
 HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -87,7 +89,8 @@ class Gate:
                 await _refuse(request, error, request.sender(send))
         else:
             method, receive, send = _adapted(request, receive, send)
-            await self._app(cast("Scope", {**scope, "method": method}), receive, request.sender(send))
+            with tracing.continuing(request.trace):
+                await self._app(cast("Scope", {**scope, "method": method}), receive, request.sender(send))
         finally:
             request.held.close()
             request.log()
@@ -193,6 +196,11 @@ class GatedRequest:
 
     def header(self, name: bytes) -> str:
         return self._headers.get(name, b"").decode("latin-1")
+
+    @property
+    def trace(self) -> dict[str, str]:
+        """The headers that name the trace this request is a part of."""
+        return {name.decode(): self.header(name) for name in TRACE if name in self._headers}
 
     @property
     def client(self) -> str:

@@ -65,7 +65,7 @@ class McpEndpoint:
         return self._service.acting_for(token.principal)
 
 
-@asgi(PATH)
+@asgi(PATH, copy_scope=True)
 async def answer_mcp(scope: Scope, receive: Receive, send: Send) -> None:
     given = cast("dict[str, Any]", scope)
     if given["method"] != "POST":
