@@ -36,6 +36,7 @@ from .http.listening import Listener
 from .logs import open_log
 from .metrics import Metrics
 from .service import Service
+from .workers import WorkerPlace
 
 LAST_EVENTS_S = 0.2
 """For streams of turns that have just been stopped."""
@@ -92,14 +93,16 @@ async def first_link(service: Service) -> str | None:
         return f"/signin?code={await service.tokens.make_code(token.id)}"
 
 
-async def serve(*, home: str | Path | None = None, tell: Any = print, **flags: Any) -> None:
+async def serve(
+    *, home: str | Path | None = None, tell: Any = print, worker: WorkerPlace | None = None, **flags: Any
+) -> None:
     """Serves until a signal comes. `tell` is called with lines for the person who started it."""
     async with open_service(home=home, **flags) as (turnlog, service):
         settings = turnlog.settings
         for agent in service.agents:
             turnlog.check_agent(agent)
         link = await first_link(service)
-        server = Server(turnlog, service)
+        server = Server(turnlog, service, worker)
         async with server.listening() as port:
             base = f"http://{_shown(settings.server.host)}:{port}"
             if link is not None:
@@ -110,6 +113,8 @@ async def serve(*, home: str | Path | None = None, tell: Any = print, **flags: A
             tell(f"Turnlog is listening on {base}")
             for line in lines_for_clients(settings, base):
                 tell(line)
+            if worker is not None:
+                worker.tell_ready()
             resumed = await turnlog.resume(rerun=True)
             service.log.info("started", base=base, store=_scheme(settings), resumed=resumed)
             if service.gateway is not None:
@@ -138,8 +143,9 @@ def lines_for_clients(settings: Settings, base: str) -> list[str]:
 
 
 class Server:
-    def __init__(self, turnlog: Turnlog, service: Service) -> None:
+    def __init__(self, turnlog: Turnlog, service: Service, worker: WorkerPlace | None = None) -> None:
         settings = service.settings.server
+        self._worker = worker
         config = uvicorn.Config(
             create_app(service),
             host=settings.host,
@@ -161,11 +167,13 @@ class Server:
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[int]:
         settings = self._service.settings.server
-        listener = bind(settings.host, settings.port)
+        listener = self._worker.listening if self._worker else bind(settings.host, settings.port)
         self._serving = asyncio.create_task(self._server.serve([listener]))
         # A signal before uvicorn handles signals would end the process without closing anything.
         while not self._server.started and not self._serving.done():  # noqa: ASYNC110 - uvicorn has no event for this
             await asyncio.sleep(STARTING_S)
+        if self._worker:
+            self._worker.when_the_parent_ends(self._begin_closing)
         try:
             yield listener.getsockname()[1]
         finally:

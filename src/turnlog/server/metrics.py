@@ -1,18 +1,23 @@
 """Metrics for Prometheus. No label names a person or a session: label values must be few, and many people read them."""
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from ..core.events import Done, ErrorEvent, Event
 from ..runtime import background
 from ..stores import facts
+from .workers import METRICS_DIR
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SUM = "livesum"
+"""A gauge of several workers is the sum of those that run."""
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
@@ -26,12 +31,12 @@ class Metrics:
         )
         self.refused = Counter("turnlog_refused_total", "Requests refused at the door", ["reason"], registry=here)
         self.turns = Counter("turnlog_turns_total", "Turns ended", ["outcome"], registry=here)
-        self.turns_running = Gauge("turnlog_turns_running", "Turns under way", registry=here)
+        self.turns_running = Gauge("turnlog_turns_running", "Turns under way", registry=here, multiprocess_mode=_SUM)
         self.approvals = Counter("turnlog_approvals_total", "Answers to calls that waited", ["word"], registry=here)
         self.turn_seconds = Histogram("turnlog_turn_seconds", "Length of a turn", buckets=_SECONDS, registry=here)
-        self.streams = Gauge("turnlog_streams", "Open event streams", registry=here)
+        self.streams = Gauge("turnlog_streams", "Open event streams", registry=here, multiprocess_mode=_SUM)
         self.rejoined = Counter("turnlog_streams_rejoined_total", "Streams that clients came back to", registry=here)
-        self.connections = Gauge("turnlog_connections", "Open connections", registry=here)
+        self.connections = Gauge("turnlog_connections", "Open connections", registry=here, multiprocess_mode=_SUM)
         self._refused_connections = Counter(
             "turnlog_connections_refused_total", "Connections refused or closed early", ["reason"], registry=here
         )
@@ -56,7 +61,13 @@ class Metrics:
         self.turns.labels(outcome).inc()
 
     def page(self) -> bytes:
-        return generate_latest(self._registry)
+        """Of all workers, if there are several."""
+        if METRICS_DIR not in os.environ:
+            return generate_latest(self._registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)
+        together.register(ProcessCounters())
+        return generate_latest(together)
 
 
 class ProcessCounters(Collector):
@@ -82,7 +93,12 @@ class ChannelCounts:
         how = ["kind", "outcome"]
         self._messages = Counter("turnlog_channel_messages_total", "Deliveries of platforms", how, registry=here)
         self._replies = Counter("turnlog_channel_replies_total", "Replies ended or put off", how, registry=here)
-        self._waiting = Gauge("turnlog_channel_replies_waiting", "Replies that wait to be sent", registry=here)
+        self._waiting = Gauge(
+            "turnlog_channel_replies_waiting",
+            "Replies that wait to be sent",
+            registry=here,
+            multiprocess_mode=_SUM,
+        )
 
     def message(self, kind: str, outcome: str) -> None:
         self._messages.labels(kind, outcome).inc()

@@ -36,25 +36,60 @@ def register(cli: click.Group, sessions: click.Group | None = None) -> None:
 @click.command()
 @click.option("--host", metavar="HOST", help="The address to listen on [127.0.0.1].")
 @click.option("--port", metavar="PORT", type=int, help="The port to listen on [8600]; 0 takes a free one.")
+@click.option("--workers", metavar="N", type=int, default=1, help="Processes that share the port and the store [1].")
+@click.option("--worker", hidden=True)
 @approve_option
 @common
-def serve(host: str | None, port: int | None) -> None:
+def serve(host: str | None, port: int | None, workers: int, worker: str | None) -> None:
     """Serve the page and the HTTP interface.
 
     \b
     turnlog serve                     on http://127.0.0.1:8600; the first start prints a sign-in link
     turnlog serve --port 9000
+    turnlog serve --workers 2         two processes on one port and one store
     turnlog serve --host 0.0.0.0      behind a proxy that speaks https; see docs/operating/server.md
     """
     try:
         from ...server.logs import log_everything_as_json
         from ...server.main import serve as serve_now
+        from ...server.workers import WorkerPlace
     except ModuleNotFoundError as error:
         raise MissingExtra(f"the server needs packages that are not installed ({error})", extra="server") from error
+    if workers != 1 and worker is None:
+        sys.exit(_supervised(workers, host, port))
     _collect_less_often()
     log_everything_as_json()
+    place = WorkerPlace(worker) if worker else None
+    tell = _tell if place is None or place.number == 0 else _say_nothing
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(serve_now(home=flags_now().home, tell=_tell, server_host=host, server_port=port, **_given()))
+        runner.run(
+            serve_now(home=flags_now().home, tell=tell, worker=place, server_host=host, server_port=port, **_given())
+        )
+
+
+def _supervised(workers: int, host: str | None, port: int | None) -> int:
+    from ...server.main import bind
+    from ...server.workers import check_workers, settings_for, supervise
+
+    flags = flags_now()
+    settings = settings_for(flags.home, server_host=host, server_port=port, **_given())
+    check_workers(workers, settings)
+    listening = bind(settings.server.host, settings.server.port)
+    given = {
+        "--home": flags.home,
+        "--store": flags.store_url,
+        "--preset": flags.preset,
+        "--model": flags.model,
+        "--approve": flags.approve,
+        "--host": host,
+        "--port": port,
+    }
+    arguments = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+    return asyncio.run(supervise(["serve", *arguments], workers, listening))
+
+
+def _say_nothing(text: str) -> None:
+    """The first worker speaks for all."""
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
