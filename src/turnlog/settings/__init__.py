@@ -297,6 +297,7 @@ _LISTS = {
 """Their variables hold several values, separated by commas."""
 _PREFIX = "TURNLOG_"
 _NOT_SETTINGS = {"TURNLOG_HOME", "TURNLOG_REQUEST_LOG", "TURNLOG_SRC", "TURNLOG_TOKEN"}
+"""Variables with other readers. TURNLOG_SRC names a checkout for scripts that install and test it; tests inherit it."""
 
 
 def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
