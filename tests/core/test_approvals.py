@@ -206,9 +206,18 @@ def test_patterns_allow_what_they_say(pattern, given, allows):
 
 
 def test_a_deny_list_sees_through_other_spellings_of_a_path():
-    for path in ("secret/x", "./secret/x", "docs/../secret/x", "secret//x"):
+    for path in ("secret/x", "./secret/x", "docs/../secret/x", "secret//x", "SECRET/x", "secret\\x", "ｓecret/x"):
         assert call_patterns.any_matches(['t(path="secret/**")'], "t", {"path": path}, allowing=False)
     assert not call_patterns.any_matches(['t(path="secret/**")'], "t", {"path": "docs/x"}, allowing=False)
+
+
+def test_a_deny_list_knows_both_forms_of_a_letter_and_an_allow_list_only_its_own():
+    composed, apart = "caf\u00e9/x", "cafe\u0301/x"
+    for pattern in (f't(path="{composed}")', f't(path="{apart}")'):
+        for path in (composed, apart, composed.upper()):
+            assert call_patterns.any_matches([pattern], "t", {"path": path}, allowing=False)
+    assert not call_patterns.any_matches([f't(path="{composed}")'], "t", {"path": apart}, allowing=True)
+    assert not call_patterns.any_matches(['t(path="docs/*")'], "t", {"path": "Docs/x"}, allowing=True)
 
 
 @pytest.mark.parametrize("text", ["", "a b", "t(", "t()", "t(x)", 't(x="a"', 't(x="a" y="b")', "t" * 501, 't(x="a") '])

@@ -146,3 +146,41 @@ def test_lists_decide_last_and_deny_before_allow():
     assert judge(made, {"path": "docs/secret/a"}, policy).verdict == "deny"
     assert judge(made, {"path": "src/a"}, policy).verdict == "ask"
     assert judge(made, {"path": "src/a"}, policy, ["look"]).verdict == "run"
+
+
+def test_no_list_reaches_through_a_link_or_out_of_the_workspace(tmp_path, use):
+    """A pattern sees the path that the model wrote; so the tool follows no link and takes no other spelling."""
+    work = tmp_path / "work"
+    (work / "secret").mkdir()
+    (work / "docs").mkdir()
+    (work / "docs" / "link").symlink_to(work / "secret")
+    (work / "docs" / "file").symlink_to(work / "secret" / "x")
+    (tmp_path / "outside").mkdir()
+    (work / "out").symlink_to(tmp_path / "outside")
+    for path in ("docs/link/x", "docs/file", "out/x", "docs/../secret/x", str(work / "secret" / "x"), "../outside/x"):
+        assert use("write_file", path=path, content="y").is_error, path
+    assert list((work / "secret").iterdir()) == []
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("hints", "trusted", "effects"),
+    [
+        (None, True, ("writes",)),
+        ({}, True, ("writes",)),
+        ({"readOnlyHint": True}, True, ("reads",)),
+        ({"readOnlyHint": False}, True, ("writes",)),
+        ({"readOnlyHint": True, "destructiveHint": True}, True, ("writes",)),
+        ({"readOnlyHint": True, "destructiveHint": False}, True, ("reads",)),
+        ({"destructiveHint": False}, True, ("writes",)),
+        ({"idempotentHint": True}, True, ("writes",)),
+        ({"readOnlyHint": True}, False, ("writes",)),
+    ],
+)
+def test_a_servers_hints_say_whether_its_tool_writes_unless_they_are_not_trusted(hints, trusted, effects):
+    types = pytest.importorskip("mcp.types")
+    from turnlog.tools.mcp import McpSettings, _effects
+
+    annotations = None if hints is None else types.ToolAnnotations.model_validate(hints)
+    told = types.Tool(name="t", inputSchema={"type": "object"}, annotations=annotations)
+    assert _effects(McpSettings(command=["x"], trust_hints=trusted), told) == effects

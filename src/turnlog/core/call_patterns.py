@@ -5,13 +5,15 @@
     write_file(path="docs/**")      calls whose argument matches; others may have any value
 
 In a value `*` stands for anything but a slash, `**` for anything, `?` for one character, and a backslash takes away the
-meaning of the next character. A path is compared in its simplest form, and one with ".." is never allowed by a
-pattern with wildcards: `docs/**` must not reach `docs/../secret`.
+meaning of the next character. One with ".." is never allowed by a pattern with wildcards: `docs/**` must not reach
+`docs/../secret`. A deny list reads broadly: other spellings of a path, other cases and other forms of the same letters
+count too, since some file systems take them for the same.
 """
 
 import json
 import posixpath
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -28,20 +30,34 @@ _ARGUMENT = re.compile(r'\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*("(?:[^"\\]|\\.)*")\s
 
 class CallPattern(Struct, frozen=True):
     tool: re.Pattern[str]
-    arguments: tuple[tuple[str, re.Pattern[str], bool], ...]
-    """(name, value, whether the value has wildcards)"""
+    arguments: tuple["ValuePattern", ...]
 
     def matches(self, tool: str, given: Mapping[str, Any], *, allowing: bool) -> bool:
         if not self.tool.fullmatch(tool):
             return False
-        return all(name in given and _fits(given[name], value, wild, allowing) for name, value, wild in self.arguments)
+        fits = ValuePattern.allows if allowing else ValuePattern.denies
+        return all(one.name in given and fits(one, _plain(given[one.name])) for one in self.arguments)
 
 
-def _fits(given: Any, value: re.Pattern[str], wild: bool, allowing: bool) -> bool:
-    text = given if isinstance(given, str) else json.dumps(given, sort_keys=True, ensure_ascii=False)
-    if value.fullmatch(text) and not (allowing and wild and ".." in re.split(r"[/\\]", text)):
-        return True
-    return not allowing and bool(value.fullmatch(posixpath.normpath(text)))
+class ValuePattern(Struct, frozen=True):
+    """The value that an argument must have."""
+
+    name: str
+    exact: re.Pattern[str]
+    broad: re.Pattern[str]
+    is_wild: bool
+
+    def allows(self, text: str) -> bool:
+        return bool(self.exact.fullmatch(text)) and not (self.is_wild and ".." in re.split(r"[/\\]", text))
+
+    def denies(self, text: str) -> bool:
+        spellings = (text, posixpath.normpath(text), posixpath.normpath(text.replace("\\", "/")))
+        return any(self.broad.fullmatch(_folded(one)) for one in spellings)
+
+
+def _folded(text: str) -> str:
+    """One spelling of what a file system may take for the same name."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 @lru_cache(maxsize=1024)
@@ -50,14 +66,15 @@ def parse(text: str) -> CallPattern:
     name, bracket, rest = text.strip().partition("(")
     if len(text) > PATTERN_MAX_CHARS or not _TOOL.fullmatch(name) or (bracket and not rest.endswith(")")):
         raise _refused(text)
-    arguments: list[tuple[str, re.Pattern[str], bool]] = []
+    arguments: list[ValuePattern] = []
     inner, at = rest[:-1].strip(), 0
     while at < len(inner):
         found = _ARGUMENT.match(inner, at)
         if found is None:
             raise _refused(text)
         value = _unquoted(found[2])
-        arguments.append((found[1], re.compile(_regex(value), re.DOTALL), not _WILD.isdisjoint(_tokens(value))))
+        exact, broad = (re.compile(_regex(one), re.DOTALL) for one in (value, _folded(value)))
+        arguments.append(ValuePattern(found[1], exact, broad, not _WILD.isdisjoint(_tokens(value))))
         at = found.end()
     if bracket and not arguments:
         raise _refused(text)
