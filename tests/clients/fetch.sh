@@ -33,6 +33,7 @@ package() { # NAME PACKAGE…
 environment sdks 'openai>=3.49' 'anthropic>=2.8' langchain-openai llm
 environment older 'pydantic-ai-slim[openai,anthropic]' 'anthropic<2'
 package ai-sdk ai@6 @ai-sdk/openai-compatible @ai-sdk/openai @ai-sdk/anthropic zod
+package codex @openai/codex
 package claude-code @anthropic-ai/claude-code@2.1.197
 package opencode opencode-ai
 environment agent-sdk claude-agent-sdk

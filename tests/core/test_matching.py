@@ -439,3 +439,17 @@ def test_the_head_of_the_newest_call_is_found_with_its_parameters():
         logged(Foreign(raw={**head.raw, "turnlog": "other"}), Foreign(raw=asked), A),
     ):
         assert newest_head(nothing) is None
+
+
+def test_a_request_that_asks_for_no_answer_stays_behind_the_answer_that_it_brings():
+    path = path_of(User(content="one"), answer("First."))
+    said = Said([json.dumps("one").encode(), json.dumps("=First.").encode()], read_text, {})
+    asked = matching.decide([PlacedSession(path)], said.words("a"), named=True)
+    assert (asked.kind, asked.rest) == ("rewound", 0)
+    kept = matching.decide([PlacedSession(path)], said.words("a", asks=False), named=True)
+    assert (kept.kind, kept.rest) == ("continued", 2)
+
+
+def read_text(raw):
+    text = json.loads(raw)
+    return [Assistant(content=text[1:]) if text.startswith("=") else User(content=text)]

@@ -356,10 +356,12 @@ async def test_the_head_is_stored_once_for_each_digest_and_found_by_its_call(sto
     )
     notes = [entry for entry in await client.log(session) if isinstance(entry, Foreign)]
     assert [note.raw["turnlog"] for note in notes] == ["head", "request", "request", "head", "request"]
-    assert await client.places.head(session, notes[1].seq, ANN) == ("be brief", [{"name": "read"}])
-    assert await client.places.head(session, notes[4].seq, ANN) == ("be long", [{"name": "read"}])
-    assert await client.places.head(session, notes[4].seq, BOB) is None
-    assert await client.places.head(session, 1, ANN) is None
+    call = await client.places.stored(session, notes[2].seq, ANN)
+    assert await client.places.head(call) == ("be brief", [{"name": "read"}])
+    call = await client.places.stored(session, notes[4].seq, ANN)
+    assert await client.places.head(call) == ("be long", [{"name": "read"}])
+    assert await client.places.stored(session, notes[4].seq, BOB) is None
+    assert await client.places.stored(session, 1, ANN) is None
 
 
 async def test_a_thread_follows_the_answer_that_it_names(store):
@@ -469,3 +471,60 @@ async def test_half_characters_and_zeros_are_stored_and_found_again(store):
         "continued",
         session,
     )
+
+
+async def test_a_thread_that_is_asked_for_again_after_a_crash_stores_its_words_once(store):
+    client = Client(store)
+    async with client.asking(user("one")) as first:
+        await first.journal.append(Assistant(content="First.", model="x", stop="end_turn"))
+    at = (first.session_id, first.turn)
+    async with client.asking(user("two"), after=at):
+        pass  # the process dies before there is an answer
+    again = Client(store)
+    match, session, shown = await again.say(user("two"), after=at, answer="Second.")
+    assert (match, session, len(shown)) == ("continued", first.session_id, 3)
+    async with client.asking(user("other"), after=at) as fork:
+        assert fork.match == "forked"
+    match, session, shown = await Client(store).say(user("other"), after=at)
+    assert (match, session, len(shown)) == ("continued", fork.session_id, 3)
+
+
+async def test_what_is_appended_to_a_session_goes_to_its_tip_whatever_it_holds(store):
+    client = Client(store)
+    _, session, _ = await client.say(user("one"), answer="First.")
+    match, same, shown = await client.say(user("one"), tip=session, answer="Again.")
+    assert (match, same, len(shown)) == ("continued", session, 3)
+    async with client.asking(user("two"), tip=session):
+        pass
+    match, same, shown = await Client(store).say(user("two"), tip=session, answer="Second.")
+    assert (match, same, len(shown)) == ("continued", session, 5)
+    with pytest.raises(NotFound):
+        await Client(store, who=BOB).say(user("x"), tip=session)
+
+
+async def test_what_is_appended_waits_for_the_call_that_runs(store):
+    client = Client(store)
+    _, session, _ = await client.say(user("one"), answer="First.")
+    async with client.asking(user("two"), tip=session) as running:
+        waits = asyncio.create_task(client.say(user("three"), tip=session))
+        await asyncio.sleep(0)
+        await running.journal.append(Assistant(content="Second.", model="x", stop="end_turn"))
+    match, same, shown = await waits
+    assert (match, same, len(shown)) == ("continued", session, 5)
+
+
+async def test_what_follows_an_entry_keeps_everything_before_it_and_stores_nothing_twice(store):
+    client = Client(store)
+    async with client.asking(user("one")) as first:
+        [answer] = await first.journal.append(Assistant(content="First.", model="x", stop="end_turn"))
+    point = (first.session_id, answer.seq)
+    match, same, shown = await client.say(user("two"), point=point, answer="Second.")
+    assert (match, same, len(shown)) == ("continued", first.session_id, 3)
+    match, same, shown = await client.say(
+        user("two"), assistant("Second."), user("three"), point=point, answer="Third."
+    )
+    assert (match, same, len(shown)) == ("continued", first.session_id, 5)
+    match, same, shown = await client.say(user("two"), assistant("Second."), user("3"), point=point)
+    assert (match, same, len(shown)) == ("rewound", first.session_id, 5)
+    match, same, shown = await client.say(user("else"), point=point)
+    assert (match, same, len(shown)) == ("rewound", first.session_id, 3)

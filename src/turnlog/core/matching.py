@@ -31,6 +31,8 @@ class Words(Struct, frozen=True):
     """The digest of everything that is asked: words, head, model, parameters."""
     text: Callable[[int], str]
     """The text of an atom, which is needed only where it may be the beginning of a longer one."""
+    asks: bool = True
+    """Whether an answer is asked for."""
 
 
 class PlacedSession(Struct, frozen=True):
@@ -186,8 +188,8 @@ def _is_known(common: _Common, words: Words) -> bool:
 def _outcome(common: _Common, words: Words) -> Decision:
     path = common.candidate.path
     asks_more = common.equal < len(words.keys)
-    is_unanswered = path.role in ("user", "tool") or (path.role == "failed" and not path.is_unsent)
-    stays = common.is_whole and common.exact == common.equal and (asks_more or is_unanswered)
+    is_enough = asks_more or path.is_unanswered or not words.asks
+    stays = common.is_whole and common.exact == common.equal and is_enough
     if not stays or common.candidate.is_busy:
         return _go_back(common, words)
     return Decision(
@@ -228,7 +230,7 @@ def _prunings(common: _Common, kept: int, to: int | None = None) -> _Prunings:
 def _go_back(common: _Common, words: Words) -> Decision:
     """To the last end of a turn before the first difference, so that something is left to ask."""
     path, indexes = common.candidate.path, common.indexes
-    most = min(common.exact, len(words.keys) - 1)
+    most = min(common.exact, len(words.keys) - words.asks)
     if indexes is not None and most < len(indexes):
         most = indexes[most]
     elif indexes is not None:

@@ -123,6 +123,11 @@ class Path:
         self._turn: list[Assistant] = []
         """What an agent said in the newest turn, which its client has as one message."""
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether its newest words got no answer, and are still shown as they are."""
+        return self.role in ("user", "tool") or (self.role == "failed" and not self.is_unsent)
+
     def shortened(self, to: int | None = None, *, without: Container[int] = ()) -> dict[int, int]:
         """Results of which a part is shown, and the characters of each; `to`: if the path went back to there,
         `without`: if these shortenings were undone.

@@ -46,8 +46,8 @@ class Said:
             self._bodies[n] = self._read(self._messages[n])
         return self._bodies[n]
 
-    def words(self, ask: str) -> Words:
-        return Words(self.atoms, self.keys, ask, self.text)
+    def words(self, ask: str, *, asks: bool = True) -> Words:
+        return Words(self.atoms, self.keys, ask, self.text, asks)
 
     def text(self, at: int) -> str:
         """The text of an atom, which is not a call."""

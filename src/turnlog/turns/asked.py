@@ -1,7 +1,7 @@
 """One request of a client: its question, its place, and the facts about it that the log keeps."""
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -46,8 +46,28 @@ class Asked(Struct, frozen=True, kw_only=True):
     is_stream: bool = False
     is_retry: bool = False
     """Whether the client says that it asked this before."""
+    tip: str | None = None
+    """The session that `messages` are appended to, whatever it holds."""
+    point: tuple[str, int] | None = None
+    """(session, seq): the entry up to which everything stands before `messages`."""
+    asks: bool = True
+    """Whether an answer is asked for; otherwise only that the words are stored."""
+    echo: dict[str, Any] | None = None
+    """What the wire needs to tell the answer again; kept in the call's own entry."""
     kind: Literal["relay", "agent"] = "relay"
     store: bool = True
+
+    @property
+    def says_where(self) -> bool:
+        """Whether it names the place where it goes on, and brings only what is new."""
+        return self.after is not None or self.tip is not None or self.point is not None
+
+    @property
+    def session(self) -> str | None:
+        """The id of the session that the request itself names."""
+        if self.after is not None or self.point is not None:
+            return (self.after or self.point or ("",))[0]
+        return self.tip if self.tip is not None else self.handle
 
 
 def place_of(who: Principal, agent: str, name: str | None) -> SessionKey:
@@ -73,13 +93,15 @@ def key_of(asked: Asked) -> tuple[str, bool]:
 def ask_of(asked: Asked, said: Said) -> str:
     """Equal for two requests that ask for the same: words, head, model and parameters."""
     words = atoms.digest(said.keys).hex()
-    return _digest([words, asked.system, list(asked.tools), asked.model, asked.parameters, asked.kind, asked.after])
+    by_id = [asked.after, *([asked.tip, asked.point] if asked.tip or asked.point else [])]
+    return _digest([words, asked.system, list(asked.tools), asked.model, asked.parameters, asked.kind, *by_id])
 
 
-def notes(asked: Asked, decision: Decision, ask: str, heads: Collection[str], said: int) -> list[Entry]:
+def notes(asked: Asked, decision: Decision, ask: str, heads: Mapping[str, int], said: int) -> list[Entry]:
     """The call's own entry; before it the head, unless the log holds it already. No header is kept.
 
-    `said`: the number of entries that the request appends after it.
+    `heads`: digest of each head that the log holds, and its entry. `said`: the number of entries that the request
+    appends after the call's own.
     """
     head = _digest([asked.system, list(asked.tools)])
     note: dict[str, Any] = {
@@ -93,12 +115,16 @@ def notes(asked: Asked, decision: Decision, ask: str, heads: Collection[str], sa
         "ask": ask,
         "said": said,
     }
+    if asked.says_where:
+        note["part"] = True
     if asked.kind == "agent":
         note["agent"] = True  # whatever is said then is told to the client as one message
+    if asked.echo is not None:
+        note["response"] = asked.echo
     if decision.branch:
         note["branch"] = "new" if decision.branch < 0 else decision.branch
     if head in heads:
-        return [Foreign(raw=note)]
+        return [Foreign(raw={**note, "head_at": heads[head]})]
     whole = {"turnlog": HEAD, "digest": head, "system": asked.system, "tools": list(asked.tools)}
     return [Foreign(raw=whole), Foreign(raw=note)]
 

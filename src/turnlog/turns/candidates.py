@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from ..core.entries import Origin
 from ..core.query import Query
 from ..core.said import Said
 from ..core.session import Session
@@ -42,6 +43,11 @@ class Candidates:
             yield await self._rows(place, self._repeats.lost(signs))  # no answer can tell it; it may be a repeat
         else:
             yield (await self._store.find(Query(key=place.key, status=_USED, limit=COMPARED))).items
+
+    async def forks(self, row: Session, seq: int) -> list[Session]:
+        """The newest forks of a session at this entry."""
+        found = (await self._store.find(Query(key=row.key, status=_USED, limit=COMPARED))).items
+        return [one for one in found if one.forked_from == Origin(id=row.id, seq=seq)]
 
     async def _rows(self, place: ClientPlace, ids: Sequence[str]) -> list[Session]:
         rows: list[Session] = []

@@ -16,12 +16,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core import keys, matching, path as paths, principals
+from ..core import continuing, keys, matching, path as paths, principals
 from ..core.atoms import Atom
 from ..core.carried import carried, pruned
 from ..core.entries import Assistant, Entry, Opened, Origin, Rewind, Transcript
 from ..core.forks import inherited
-from ..core.matching import Decision, PlacedSession
+from ..core.matching import Decision, PlacedSession, Words
 from ..core.path import HEAD, REQUEST, Path, note_of
 from ..core.principals import Principal
 from ..core.said import Said
@@ -30,13 +30,14 @@ from ..errors import Busy, Conflict, NotFound, UsageError
 from ..sessions import Loaded, Sessions, own_answers
 from ..stores import Clock, Store
 from ..stores.stamping import now_ms
-from . import asked as requests
+from . import asked as requests, stored_calls
 from .asked import Asked as Asked
 from .candidates import Candidates, ClientPlace
 from .journal import Journal, in_memory
 from .repeats import Repeats, Signs
 from .restless import Restless
 from .running_calls import RunningCalls
+from .stored_calls import StoredCall
 from .warm_paths import WarmPaths, is_enough
 
 ATOMS_MAX = 100_000
@@ -45,6 +46,8 @@ KNOWN_MESSAGES = 100_000
 """Messages whose atoms are remembered, about 300 bytes each."""
 ELSEWHERE_WAIT_S = 0.5
 """How long a call of another process may take to give back its lease after its answer."""
+TIP_WAIT_S = 10.0
+"""How long a request that must be appended to a session waits for the call that runs there."""
 RACES_MAX = 20
 """Decisions for one request while others change the same session; each means that another request came first."""
 
@@ -67,6 +70,8 @@ class Entrance(Struct, kw_only=True):
     match: str
     turn: int
     """The seq of the call's own entry; with the session it names the call."""
+    ts: str = ""
+    """When the call began."""
     journal: Journal | None = None
     """None: the call was made already, and its answer is told again."""
     answer: Assistant | None = None
@@ -118,14 +123,15 @@ class Places:
             if decision.kind == "replayed" and decision.path is not None:
                 return await self._again(decision.path.session_id, decision.turn)
             if is_restless is None:
-                is_restless = self._restless.is_due(place.key, found, decision, request.said)
+                counts = not request.asked.says_where
+                is_restless = counts and self._restless.is_due(place.key, found, decision, request.said)
             if is_restless:
                 return await self._unstored(request, held, "restless", decision.path)
             try:
                 if entrance := await self._carry_out(request, place, decision, held):
                     return entrance
             except Busy:
-                if decision.path is None:
+                if decision.path is None or request.asked.tip is not None:
                     raise
                 busy.add(decision.path.session_id)
             await held.aclose()
@@ -146,18 +152,14 @@ class Places:
         first = row.last_seq + 1 if row else 1
         return [*before, *(replace(body, seq=seq) for seq, body in enumerate(bodies, first))]
 
-    async def head(self, session_id: str, turn: int, principal: Principal) -> tuple[str, list[dict[str, Any]]] | None:
+    async def stored(self, session_id: str, turn: int, principal: Principal) -> StoredCall | None:
+        """A call of this principal, as the log tells it."""
+        row = await self.own_session(principal, session_id)
+        return None if row is None else await stored_calls.read(self._store, row, turn)
+
+    async def head(self, call: StoredCall) -> tuple[str, list[dict[str, Any]]]:
         """The system text and the tools of a call."""
-        if (row := await self._own_session(principal, session_id)) is None:
-            return None
-        asked = await self._store.read(row.id, after=turn - 1, limit=1, incarnation=row.incarnation)
-        note = note_of(asked[0], REQUEST) if asked else None
-        seq = (await self._paths.of(row)).heads.get(str(note["head"])) if note else None
-        if seq is None:
-            return None
-        found = await self._store.read(row.id, after=seq - 1, limit=1, incarnation=row.incarnation)
-        head = note_of(found[0], HEAD) if found else None
-        return (str(head["system"]), list(head["tools"])) if head else None
+        return await stored_calls.head(self._store, call)
 
     def _request(self, asked: Asked) -> _Request:
         if len(asked.messages) > ATOMS_MAX:
@@ -175,15 +177,14 @@ class Places:
 
     async def _place(self, asked: Asked) -> ClientPlace:
         principals.check_agent(asked.principal, asked.agent)
-        named = asked.after[0] if asked.after is not None else asked.handle
-        row = None if named is None else await self._own_session(asked.principal, named)
+        row = None if asked.session is None else await self.own_session(asked.principal, asked.session)
         if row is not None:
             return ClientPlace(row.key, True, row)
-        if asked.after is not None:
-            raise NotFound("there is no such message")
+        if asked.says_where:
+            raise NotFound("there is no such session or message")
         return ClientPlace(*requests.key_of(asked))
 
-    async def _own_session(self, who: Principal, session_id: str) -> Session | None:
+    async def own_session(self, who: Principal, session_id: str) -> Session | None:
         """A session by its id, if it is this principal's own: with any token no other can be named."""
         if not keys.SESSION_ID.match(session_id):
             return None
@@ -195,11 +196,11 @@ class Places:
     async def _decide(
         self, request: _Request, place: ClientPlace, busy: Collection[str]
     ) -> tuple[list[PlacedSession], Decision]:
-        words = request.said.words(request.ask)
+        words = request.said.words(request.ask, asks=request.asked.asks)
         if place.row is not None:
             one = await self._placed(place.row, request, place.named, busy)
-            if request.asked.after is not None:
-                return [one], await self._after(one, place.row, request.asked.after[1])
+            if request.asked.says_where:
+                return [one], await self._go_on(request, words, one, place.row)
             return [one], matching.decide([one], words, named=True, by_id=True)
         found: list[PlacedSession] = []
         async with aclosing(self._candidates.of(place, request.said, request.signs)) as candidates:
@@ -215,16 +216,26 @@ class Places:
         is_busy = row.id in busy or self._running.is_busy(row.id)
         return PlacedSession(path, is_busy, self._repeats.is_open(path, request.signs, named=named, runs=is_busy))
 
-    async def _after(self, one: PlacedSession, row: Session, turn: int) -> Decision:
-        """Behind the answer of that call: at the tip, or in a fork."""
-        path = one.path
-        answer = await self.answer(path.session_id, turn)
+    async def _go_on(self, request: _Request, words: Words, one: PlacedSession, row: Session) -> Decision:
+        """For a request that says where it goes on."""
+        asked = request.asked
+        if asked.tip is not None:
+            return continuing.at_tip(one, words)
+        if asked.point is not None:
+            return continuing.after_entry(one, words, asked.point[1], is_live=_is_live(asked.point[1], row))
+        assert asked.after is not None
+        answer = await self.answer(row.id, asked.after[1])
         if answer is None:
             raise NotFound("there is no such message")
-        is_tip = bool(path.seqs) and path.seqs[-1] == answer.seq and on_path(turn, live_path(row.marks, row.last_seq))
-        if is_tip and not one.is_busy:
-            return Decision("continued", path, kept=len(path.keys))
-        return Decision("forked", path, to=answer.seq, kept=sum(seq <= answer.seq for seq in path.seqs))
+        decision = continuing.after_answer(one, words, answer.seq, is_live=_is_live(answer.seq, row))
+        if decision.kind != "forked":
+            return decision
+        for fork in await self._candidates.forks(row, answer.seq):
+            placed = await self._placed(fork, request, True, ())
+            again = continuing.after_answer(placed, words, answer.seq, is_live=_is_live(answer.seq, fork))
+            if again.kind == "replayed" or again.rest:
+                return again  # the same request came before
+        return decision
 
     async def answer(self, session_id: str, turn: int) -> Assistant | None:
         """What was answered to this call; None while there is no answer."""
@@ -234,7 +245,7 @@ class Places:
 
     async def _made_before(self, asked: Asked, session_id: str, turn: int) -> Entrance | None:
         """The call, if it runs or was answered; one that failed is made again."""
-        if await self._own_session(asked.principal, session_id) is None:
+        if await self.own_session(asked.principal, session_id) is None:
             return None
         runs = not await self.is_free(session_id)
         entrance = await self._again(session_id, turn)
@@ -242,8 +253,9 @@ class Places:
 
     async def _again(self, session_id: str, turn: int) -> Entrance:
         row = await self._store.describe(session_id)
-        answer = await self.answer(row.id, turn)
-        return Entrance(row=row, session_id=row.id, match="replayed", turn=turn, answer=answer)
+        found = await self._store.read(session_id, after=turn - 1, limit=1)
+        answer, ts = await self.answer(row.id, turn), found[0].ts if found else ""
+        return Entrance(row=row, session_id=row.id, match="replayed", turn=turn, ts=ts, answer=answer)
 
     async def is_free(self, session_id: str) -> bool:
         """Whether no process runs a call in this session."""
@@ -261,8 +273,9 @@ class Places:
         if path is None or decision.kind == "forked":
             return await self._found(request, place, decision, held)
         seen = path.last_seq
-        running = await self._running.hold(path.session_id, held, is_turn=request.asked.kind == "agent")
-        lease = await held.enter_async_context(self._store.lease(path.session_id, wait_s=ELSEWHERE_WAIT_S))
+        wait_s = None if request.asked.tip is None else TIP_WAIT_S
+        running = await self._running.hold(path.session_id, held, is_turn=request.asked.kind == "agent", wait_s=wait_s)
+        lease = await held.enter_async_context(self._store.lease(path.session_id, wait_s=wait_s or ELSEWHERE_WAIT_S))
         row = await self._store.describe(path.session_id)
         if (row.last_seq, path.last_seq) != (seen, seen):
             return None
@@ -322,7 +335,7 @@ class Places:
             by_client = decision.path.by_client if decision.path else ()
             bodies += carried((entry for entry in dropped if on_path(entry.seq, live)), decision.to, by_client)
         bodies += pruned(decision)
-        heads: Collection[str] = [str(note["digest"]) for entry in past if (note := note_of(entry, HEAD))]
+        heads = {str(note["digest"]): entry.seq for entry in past if (note := note_of(entry, HEAD))}
         if row is not None and decision.path is not None:
             heads = decision.path.heads
         rest = request.said.rest(decision)
@@ -336,10 +349,17 @@ class Places:
         appended: Sequence[Entry],
         held: AsyncExitStack,
     ) -> Entrance:
-        turn = _turn_in(appended)
-        self._repeats.begin(journal.session_id, turn, request.signs)
-        held.callback(self._end, journal, turn)
-        return Entrance(row=journal.row, session_id=journal.session_id, match=decision.kind, turn=turn, journal=journal)
+        asked = _call_in(appended)
+        self._repeats.begin(journal.session_id, asked.seq, request.signs)
+        held.callback(self._end, journal, asked.seq)
+        return Entrance(
+            row=journal.row,
+            session_id=journal.session_id,
+            match=decision.kind,
+            turn=asked.seq,
+            ts=asked.ts,
+            journal=journal,
+        )
 
     def _end(self, journal: Journal, turn: int) -> None:
         """The call is over: whatever it appended belongs to the path."""
@@ -364,11 +384,16 @@ class Places:
             row=journal.row,
             session_id=path.session_id if path is not None else new_id,
             match=match,
-            turn=_turn_in(journal.stored),
+            turn=_call_in(journal.stored).seq,
             journal=journal,
             stored=False,
         )
 
 
-def _turn_in(entries: Sequence[Entry]) -> int:
-    return next(entry.seq for entry in reversed(entries) if note_of(entry, REQUEST) is not None)
+def _is_live(seq: int, row: Session) -> bool:
+    return on_path(seq, live_path(row.marks, row.last_seq))
+
+
+def _call_in(entries: Sequence[Entry]) -> Entry:
+    """The own entry of the newest call."""
+    return next(entry for entry in reversed(entries) if note_of(entry, REQUEST) is not None)

@@ -26,12 +26,13 @@ from ..core.guard import Compact, Limits
 from ..core.history import History
 from ..core.parameters import NONE, Parameters
 from ..core.prompt import Prompt, ToolDefinition
+from ..core.rows import milliseconds
 from ..core.session import Session
 from ..core.tokens import input_tokens
 from ..errors import Busy, ProviderBusy, ProviderRefused, TurnlogError
 from ..runtime import tracing
 from ..stores import Store
-from . import guarded_call, retry, stopping
+from . import guarded_call, retelling, retry, stopping, told_pieces
 from .agent import Agent
 from .asked import Asked
 from .compactor import OnRequest, unlogged
@@ -40,6 +41,7 @@ from .places import Entrance, Places
 from .relay_call import CompactionNote, RelayCall, pieces_of
 from .relayed_turn import RelayedTurn
 from .runner import Runner, TurnRequest
+from .stored_calls import StoredCall
 from .stream import TurnStream
 from .telemetry import SILENT
 
@@ -61,6 +63,10 @@ class Upstream(Struct, frozen=True, kw_only=True):
     """Whether the agent runs a turn with its own tools, instead of one call with those of the request."""
     parameters: Parameters = NONE
     max_output: int | None = None
+    goes_on: bool = False
+    """Whether the call goes to its end though nobody listens."""
+    keeps_pieces: bool = False
+    """Whether the log keeps in which pieces the answer came."""
 
 
 class Relays:
@@ -97,7 +103,8 @@ class Relays:
         """
         if self._is_closing:
             raise Busy("Turnlog is closing", hint="Send it again after the next start.")
-        call = RelayCall(linger_s=None if upstream.is_turn else self._linger_s)
+        call = RelayCall(linger_s=None if upstream.is_turn or upstream.goes_on else self._linger_s)
+        call.is_turn = upstream.is_turn
         call.attach()
         call.task = asyncio.create_task(self._run(call, asked, upstream), name="relay")
         self._running[call.task] = call
@@ -113,6 +120,23 @@ class Relays:
 
     def under_way(self) -> list[TurnStream]:
         return [call.stream for call in self._calls.values() if call.stream and not call.stream.over]
+
+    def call(self, session_id: str, turn: int) -> RelayCall | None:
+        """A call that runs in this process."""
+        return self._calls.get((session_id, turn))
+
+    async def told(self, stored: StoredCall, *, listens: bool = False) -> RelayCall:
+        """A call as it runs here, or as the log tells it. `listens`: the caller must call `detach` on it."""
+        call = self._calls.get((stored.row.id, stored.turn))
+        if call is None:
+            call = await retelling.from_log(self._store, stored)
+            if listens and not call.over:
+                call.task = asyncio.create_task(retelling.follow(self._store, call, stored), name="retelling")
+                self._running[call.task] = call
+                call.task.add_done_callback(self._running.pop)
+        if listens:
+            call.attach()
+        return call
 
     def running(self, session_id: str) -> TurnStream | None:
         return next((stream for stream in self.under_way() if stream.session_id == session_id), None)
@@ -164,6 +188,7 @@ class Relays:
     def _begin(self, call: RelayCall, entered: Entrance) -> None:
         call.session_id, call.turn = entered.session_id, entered.turn
         call.match, call.stored = entered.match, entered.stored
+        call.began_ms = milliseconds(entered.ts)
         call.on_left(partial(self.places.left, entered.session_id, entered.turn))
 
     async def _lead(self, call: RelayCall, entered: Entrance, journal: Journal, upstream: Upstream) -> None:
@@ -187,15 +212,15 @@ class Relays:
     async def _answer(self, call: RelayCall, journal: Journal, upstream: Upstream) -> None:
         try:
             reply = await self._fitted(call, journal, upstream)
-            [stored] = await journal.append(reply)
+            stored = (await journal.append(*_told(call, upstream, reply), reply))[-1]
         except asyncio.CancelledError:
             with suppress(TurnlogError):  # the session or the store may be gone
-                await _keep(journal, _partial(call, upstream, "interrupted"), Failed(code="stopped"))
+                await _keep(journal, *_partial(call, upstream, "interrupted"), Failed(code="stopped"))
             call.end(None, Busy("the call was stopped", hint="Send the request again."))
             return
         except Exception as error:  # noqa: BLE001 - every error ends the call and is told
             with suppress(TurnlogError):
-                await _keep(journal, _partial(call, upstream, "error"), _failed(error), fails=True)
+                await _keep(journal, *_partial(call, upstream, "error"), _failed(error), fails=True)
             if call.stream is not None:
                 call.stream.add(events.of_error(error))
             call.end(None, error)
@@ -217,14 +242,13 @@ class Relays:
         fitted = await guarded_call.run(
             journal,
             limits,
-            partial(self._attempt, call, agent, upstream, made),
+            partial(self._attempt, call, agent, upstream, _Attempts(journal, last, made)),
             agent.compactor,
             call.tell,
             compact_first=True,
             is_shown=lambda: call.is_shown,
             reported=partial(telemetry.call, journal, agent.provider.model),
         )
-        call.compaction = _compaction(journal, last)
         if call.stored:
             await self._learn(call, agent, limits, made[-1], fitted.reply, fitted.window)
         return replace(fitted.reply, content=salvaged(fitted.reply.content))
@@ -241,8 +265,9 @@ class Relays:
         self._runner.calibration.learn(call.session_id, agent.provider.model, prompt, limits, reply)
 
     async def _attempt(
-        self, call: RelayCall, agent: Agent, upstream: Upstream, made: list[Prompt], shown: History, tell: Tell
+        self, call: RelayCall, agent: Agent, upstream: Upstream, attempts: "_Attempts", shown: History, tell: Tell
     ) -> Assistant:
+        call.compaction = _compaction(attempts.journal, attempts.last)  # known before the first piece is told
         prompt = prompts.assemble(
             shown,
             tools=[ToolDefinition(**tool) for tool in agent.limits.tools],
@@ -250,7 +275,7 @@ class Relays:
             may_call=upstream.parameters.tool_choice != "none",
             parameters=upstream.parameters,
         )
-        made.append(prompt)
+        attempts.made.append(prompt)
         for number in count():
             if call.stored:
                 self._on_request("turn", call.session_id, prompt)
@@ -278,7 +303,11 @@ class Relays:
         if told.error is not None:
             call.end(None, told.error)
         elif said:
-            call.end(told_as_one(said))
+            reply = told_as_one(said)
+            if kept := _told(call, upstream, reply):
+                with suppress(TurnlogError):  # the answer is stored; without this only its pieces are not known later
+                    await journal.append(*kept)
+            call.end(reply)
         else:
             call.end(None, Busy("the turn was stopped", hint="Send the request again."))
 
@@ -309,6 +338,15 @@ class Relays:
         raise ProviderBusy("the call that was made for this request was cut short")
 
 
+class _Attempts(Struct, frozen=True):
+    """What the attempts of one call share."""
+
+    journal: Journal
+    last: int
+    """The end of the log when the call began."""
+    made: list[Prompt]
+
+
 async def _stream(call: RelayCall, agent: Agent, prompt: Prompt, tell: Tell) -> Assistant:
     async with aclosing(agent.provider.stream(prompt)) as pieces:
         async for piece in pieces:
@@ -336,25 +374,30 @@ async def _compact_after_overflow(call: RelayCall, journal: Journal, agent: Agen
         await agent.compactor.compact(journal, step, limits, call.tell)
 
 
-async def _keep(journal: Journal, partial: Assistant | None, failed: Failed, *, fails: bool = False) -> None:
-    """Stores what was said before the end. A call without a word of an answer leaves a mark.
+async def _keep(journal: Journal, *last: Entry, fails: bool = False) -> None:
+    """Stores what was said before the end, of which the last entry is a mark: only for a call without a word of an
+    answer, or one that failed.
 
     Open calls get no result here: the client has them, and sends results or something else.
     """
     await journal.refresh()  # a running append may have succeeded
     if turns.last_role(journal.transcript) == "assistant" and isinstance(journal.stored[-1], Assistant):
         return
-    bodies: list[Entry] = [partial] if partial else []
-    if fails or not bodies:
-        bodies.append(failed)
-    await journal.append(*bodies)
+    await journal.append(*(last if fails or len(last) == 1 else last[:-1]))
 
 
-def _partial(call: RelayCall, upstream: Upstream, stop: str) -> Assistant | None:
+def _partial(call: RelayCall, upstream: Upstream, stop: str) -> list[Entry]:
     text = "".join(piece.text for piece in call.pieces)
     if not text.strip():
-        return None
-    return Assistant(content=[{"type": "text", "text": text}], model=upstream.agent.provider.model, stop=stop)
+        return []
+    said = Assistant(content=[{"type": "text", "text": text}], model=upstream.agent.provider.model, stop=stop)
+    return [*_told(call, upstream, said), said]
+
+
+def _told(call: RelayCall, upstream: Upstream, reply: Assistant) -> list[Entry]:
+    """In which pieces the answer came, if the log is to keep that."""
+    kept = told_pieces.note(call.pieces, reply) if upstream.keeps_pieces and call.stored else None
+    return [kept] if kept else []
 
 
 def _failed(error: Exception) -> Failed:

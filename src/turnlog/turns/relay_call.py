@@ -37,6 +37,10 @@ class RelayCall:
         self.turn = 0
         self.match = "new"
         self.stored = True
+        self.is_turn = False
+        """Whether one of our agents answers, with tools of its own."""
+        self.began_ms = 0
+        """When its own entry was stored."""
         self.guard = "as_is"
         self.estimate = 0
         """About how many tokens the prompt has."""

@@ -32,13 +32,17 @@ class RunningCalls:
         running = self._calls.get(session_id)
         return running is not None and not running.is_answered
 
-    async def hold(self, session_id: str, held: AsyncExitStack, *, is_turn: bool) -> RunningCall:
-        """Marks the session as one that runs a call, once an answered call has left it."""
+    async def hold(
+        self, session_id: str, held: AsyncExitStack, *, is_turn: bool, wait_s: float | None = None
+    ) -> RunningCall:
+        """Marks the session as one that runs a call, once an answered call has left it. `wait_s`: how long to wait
+        also for one that has no answer yet.
+        """
         while (before := self._calls.get(session_id)) is not None:
-            if not before.is_answered:
+            if not before.is_answered and wait_s is None:
                 raise Busy("a call is running in this session")
             try:
-                async with asyncio.timeout(ENDING_WAIT_S):
+                async with asyncio.timeout(wait_s or ENDING_WAIT_S):
                     await before.over.wait()
             except TimeoutError:
                 raise Busy("a call is ending in this session") from None

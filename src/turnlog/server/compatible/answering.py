@@ -21,6 +21,7 @@ from ...settings import ApiSettings
 from ...turns.asked import Asked
 from ...turns.relay_call import RelayCall
 from ..http import idempotency
+from ..http.problems import Refusal
 from ..http.sse import ASK_AGAIN_S, BATCH_MAX, KEEPALIVE_S
 from ..service import AnyRequest, Service, principal_of, service_of, token_of
 from . import errors, models, reading
@@ -28,6 +29,7 @@ from .errors import Family, InvalidField
 from .messages import thread_not_found
 from .models import Target
 from .reading import WireRequest
+from .response_events import ResponseWriter
 
 HEAD_MAX_S = 10.0
 """A stream whose answer has not begun by then gets its head, so that no proxy gives up."""
@@ -55,8 +57,6 @@ def asked_of(request: AnyRequest, wire: str, read: WireRequest, target: Target, 
     """The part of a request that is stored and compared with earlier requests."""
     headers = request.headers
     handle = headers.get(reading.HANDLE_HEADER)
-    parameters = {**msgspec.to_builtins(read.parameters), "max_output": read.max_output}
-    parameters.pop("user", None)
     return Asked(
         principal=who,
         agent=target.agent or "main",
@@ -67,12 +67,16 @@ def asked_of(request: AnyRequest, wire: str, read: WireRequest, target: Target, 
         model=read.model,
         system=read.system,
         tools=read.tools,
-        parameters=parameters,
+        parameters=read.kept_parameters(),
         messages=read.messages,
         read=read.read,
         after=read.after,
         is_stream=read.is_stream,
         is_retry=headers.get(reading.RETRY_HEADER, "0") not in ("", "0"),
+        tip=read.tip,
+        point=read.point,
+        asks=not read.is_compaction,
+        echo=read.echo if wire == "responses" else None,
         kind="agent" if target.agent else "relay",
         store=read.is_stored,
     )
@@ -87,18 +91,18 @@ async def answer(request: AnyRequest, wire: str, family: Family, read: WireReque
     if target.agent and read.tools:
         raise InvalidField("an agent brings its own tools", hint="Leave out tools.", param="tools")
     asked = asked_of(request, wire, read, target, relaying.principal)
-    if read.after is not None:
+    if read.after is not None and wire == "messages":
         asked = await _with_head(relaying, asked)
     call, left_out = await _started(request, relaying, asked, read, target)
     dropped = [read.param_names.get(name, name) for name in left_out]
     if not read.is_stored and idempotency.key_of(request):
         dropped.append("idempotency-key")
     if target.agent and read.system:
-        dropped.append("system")
+        dropped.append(read.param_names.get("system", "system"))
     api = service.settings.api
     return Answering(
         call,
-        make(call, read, api, int(time.time())),
+        make(call, read, api, call.began_ms // 1000 or int(time.time())),
         service=service,
         is_stream=read.is_stream,
         may_listen=service.may_listen(token_of(request), call.session_id),
@@ -121,6 +125,8 @@ async def _started(
             parameters=read.parameters,
             max_output=read.max_output,
             vendor_system=read.vendor_system,
+            goes_on=bool(read.echo.get("background")),
+            keeps_pieces=asked.echo is not None and read.is_stream and asked.echo.get("store") is not False,
         )
     except BaseException:
         if claim is not None:
@@ -135,12 +141,18 @@ async def _with_head(relaying: Relaying, asked: Asked) -> Asked:
     """A thread carries the system text and the tools that came when it was created."""
     assert asked.after is not None
     try:
-        head = await relaying.head(*asked.after)
+        system, tools = await relaying.head(await relaying.stored(*asked.after))
     except NotFound as error:
         raise thread_not_found() from error
-    if head is None:
-        raise thread_not_found()
-    return msgspec.structs.replace(asked, system=asked.system or head[0], tools=asked.tools or head[1])
+    return msgspec.structs.replace(asked, system=asked.system or system, tools=asked.tools or tools)
+
+
+def api_of(request: AnyRequest) -> ApiSettings:
+    """404 if these routes are switched off."""
+    api = service_of(request).settings.api
+    if not api.enabled:
+        raise Refusal("the routes under /v1 are switched off", status=404, code="not_found", hint="Set [api] enabled.")
+    return api
 
 
 def relaying_of(request: AnyRequest) -> Relaying:
@@ -167,7 +179,9 @@ class Answering:
         request_id: str,
         ignored: str,
         announces: bool,
+        refuses: bool = True,
     ) -> None:
+        """`refuses`: a stream that fails before its first piece is answered with a status."""
         self._call = call
         self._writer = writer
         self._service = service
@@ -177,6 +191,12 @@ class Answering:
         self._request_id = request_id
         self._ignored = ignored
         self._announces = announces
+        self._refuses = refuses
+        self._is_awaited = True
+
+    def leave_at_once(self) -> None:
+        """The client does not wait for the answer: it is told that there will be one."""
+        self._is_awaited = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         whole = False
@@ -193,6 +213,9 @@ class Answering:
             await asyncio.wait({pump, leaving})
 
     async def _whole(self, send: Send) -> bool:
+        if not self._is_awaited:
+            await self._send(send, 200, cast("ResponseWriter", self._writer).pending(), b"application/json")
+            return True
         while not await self._call.until_over(KEEPALIVE_S):
             if not await self._may_listen():
                 return False
@@ -205,7 +228,7 @@ class Answering:
     async def _streamed(self, send: Send) -> bool:
         call = self._call
         await call.until_news(0, HEAD_MAX_S)
-        if call.error is not None and not call.pieces:
+        if call.error is not None and not call.pieces and self._refuses:
             await self._refuse(send)
             return True
         kinds = [(b"content-type", self._writer.media_type), (b"x-accel-buffering", b"no")]

@@ -62,6 +62,20 @@ class WireRequest(Struct, frozen=True, kw_only=True):
     includes_usage: bool = False
     after: tuple[str, int] | None = None
     """(session, turn) of the answer that these messages follow."""
+    tip: str | None = None
+    """The session that these messages are appended to."""
+    point: tuple[str, int] | None = None
+    """(session, entry): these messages follow everything up to that entry."""
+    echo: dict[str, Any] = {}
+    """What the log keeps of the request so that its answer can be told again (`response_objects`)."""
+    is_compaction: bool = False
+    """Whether a compaction is asked for, and no answer."""
+
+    def kept_parameters(self) -> dict[str, Any]:
+        """The parameters as the log keeps them."""
+        kept = {**msgspec.to_builtins(self.parameters), "max_output": self.max_output}
+        kept.pop("user", None)
+        return kept
 
 
 async def body_of(request: AnyRequest) -> bytes:
@@ -152,17 +166,23 @@ class RequestFields:
             raise InvalidField(f"{name} must be at least 1", param=name)
         return found
 
-    def messages(self) -> list[bytes]:
-        self._taken.add("messages")
-        raw = self._raw.get("messages", Raw(b"[]"))
+    def raw(self, name: str) -> bytes | None:
+        """A field as the client wrote it."""
+        self._taken.add(name)
+        found = self._raw.get(name)
+        return None if found is None else bytes(found)
+
+    def messages(self, name: str = "messages", *, may_be_empty: bool = False) -> list[bytes]:
+        self._taken.add(name)
+        raw = self._raw.get(name, Raw(b"[]"))
         try:
             found = _LIST.decode(raw)
         except msgspec.MsgspecError:
-            found = [_raw(value) for value in cast("list[Any]", _slowly(bytes(raw), list, "messages"))]
-        if not found:
-            raise InvalidField("there are no messages", param="messages", code="missing_required_parameter")
+            found = [_raw(value) for value in cast("list[Any]", _slowly(bytes(raw), list, name))]
+        if not found and not may_be_empty:
+            raise InvalidField("there are no messages", param=name, code="missing_required_parameter")
         if len(found) > MESSAGES_MAX:
-            raise InvalidField(f"there are more than {MESSAGES_MAX:,} messages", param="messages")
+            raise InvalidField(f"there are more than {MESSAGES_MAX:,} messages", param=name)
         return [bytes(raw) for raw in found]
 
     def refuse(self, *names: str) -> None:
@@ -189,7 +209,11 @@ def _slowly(body: bytes, kind: type, param: str | None = None) -> Any:
 
 
 def _raw(value: Any) -> Raw:
-    return Raw(json.dumps(value).encode())
+    return Raw(encoded(value))
+
+
+def encoded(value: Any) -> bytes:
+    return json.dumps(value).encode()
 
 
 def unsupported(name: str, hint: str = "") -> InvalidField:

@@ -5,10 +5,9 @@ from typing import Any
 from litestar import Request, Response, post
 from litestar.types import ASGIApp
 
-from ..http.problems import Refusal
 from ..service import AnyRequest, service_of
-from . import chat_completions, errors, messages, models, reading
-from .answering import answer, asked_of, relaying_of, request_id
+from . import chat_completions, errors, messages, models, reading, response_routes
+from .answering import answer, api_of, asked_of, relaying_of, request_id
 from .chat_completions import ChatWriter
 from .message_events import EventsWriter
 
@@ -17,34 +16,27 @@ TAGS = ["compatible"]
 
 @post("/v1/chat/completions", status_code=200, operation_id="chatCompletions", summary="OpenAI's chat", tags=TAGS)
 async def post_chat_completions(request: AnyRequest) -> ASGIApp:
-    api = _open(request)
+    api = api_of(request)
     read = chat_completions.read(await reading.body_of(request), request.headers, api)
     return await answer(request, "chat", "openai", read, ChatWriter)
 
 
 @post("/v1/messages", status_code=200, operation_id="createMessage", summary="Anthropic's messages", tags=TAGS)
 async def post_messages(request: AnyRequest) -> ASGIApp:
-    api = _open(request)
+    api = api_of(request)
     read = messages.read(await reading.body_of(request), request.headers, api)
     return await answer(request, "messages", "anthropic", read, EventsWriter)
 
 
 @post("/v1/messages/count_tokens", status_code=200, operation_id="countTokens", summary="Count tokens", tags=TAGS)
 async def count_tokens(request: AnyRequest) -> Response[bytes]:
-    api = _open(request)
+    api = api_of(request)
     read = messages.read(await reading.body_of(request), request.headers, api, counts=True)
     relaying = relaying_of(request)
     target = models.target_of(service_of(request).settings, read.model, relaying.principal)
     asked = asked_of(request, "messages", read, target, relaying.principal)
     counted = await relaying.count_tokens(asked, target.model, vendor_system=read.vendor_system)
     return models.answer({"input_tokens": max(1, counted)})
-
-
-def _open(request: AnyRequest) -> Any:
-    api = service_of(request).settings.api
-    if not api.enabled:
-        raise Refusal("the routes under /v1 are switched off", status=404, code="not_found", hint="Set [api] enabled.")
-    return api
 
 
 def answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
@@ -58,4 +50,11 @@ def answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[
     )
 
 
-ROUTES = (post_chat_completions, post_messages, count_tokens, models.list_models, models.get_model)
+ROUTES = (
+    post_chat_completions,
+    post_messages,
+    count_tokens,
+    models.list_models,
+    models.get_model,
+    *response_routes.ROUTES,
+)

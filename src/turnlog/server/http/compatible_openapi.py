@@ -19,7 +19,18 @@ _ERROR: dict[str, Any] = {
     },
     "required": ["error"],
 }
-_STREAMS = ("chatCompletions", "createMessage")
+_STREAMS = ("chatCompletions", "createMessage", "createResponse", "getResponse")
+_BODILESS = ("listModels", "getModel", "getResponse", "deleteResponse", "cancelResponse", "listInputItems")
+_INPUTS = ("createResponse", "countInputTokens")
+_QUERIES = {
+    "getResponse": {"stream": {"type": "boolean"}, "starting_after": {"type": "integer", "minimum": 0}},
+    "listInputItems": {
+        "after": {"type": "string"},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+        "order": {"enum": ["asc", "desc"]},
+    },
+}
+"""What a query of these routes may hold."""
 
 
 def complete(operation: dict[str, Any]) -> None:
@@ -35,7 +46,16 @@ def complete(operation: dict[str, Any]) -> None:
     operation.pop("deprecated", None)
     if name == "getModel":
         operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
-    if name not in ("listModels", "getModel"):
+    for parameter in operation.get("parameters", ()):
+        for noise in ("deprecated", "allowEmptyValue", "allowReserved"):
+            parameter.pop(noise, None)
+    operation.setdefault("parameters", []).extend(
+        {"name": field, "in": "query", "required": False, "schema": schema}
+        for field, schema in _QUERIES.get(name, {}).items()
+    )
+    if not operation["parameters"]:
+        del operation["parameters"]
+    if name not in _BODILESS:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _body(name)}}}
 
 
@@ -52,4 +72,6 @@ def _body(name: str) -> dict[str, Any]:
     }
     if name == "createMessage":
         fields["max_tokens"] = {"type": "integer", "minimum": 1}
+    if name in _INPUTS:
+        fields["input"] = {"oneOf": [{"type": "string", "pattern": r"\S"}, fields.pop("messages")]}
     return {"type": "object", "properties": fields, "required": list(fields)}

@@ -1,0 +1,77 @@
+"""Looks up what the input of a request names: an earlier response, a conversation, items, a compaction.
+
+Everything is looked up as the principal: what another has stored does not exist.
+"""
+
+from ...access.relaying import Relaying
+from ...errors import NotFound
+from . import reading, response_ids as ids, responses, stored_responses
+from .errors import InvalidField, Unknown
+from .reading import RequestFields
+from .responses import InputItems, ReadInput
+
+
+async def found(relaying: Relaying, fields: RequestFields) -> ReadInput:
+    previous, tip = responses.previous_of(fields), responses.conversation_of(fields)
+    if previous is not None and tip is not None:
+        raise InvalidField(
+            "previous_response_id and conversation exclude each other",
+            hint="Leave out one of them.",
+            param="previous_response_id",
+        )
+    if previous is not None:
+        await _check_previous(relaying, fields, previous)
+    if tip is not None:
+        await _check_conversation(relaying, tip)
+    given = await _with_references(relaying, responses.input_of(fields))
+    point, given = await _after_compaction(relaying, given)
+    if point is not None and previous is None and tip is None:
+        return ReadInput(given=given, point=point)
+    return ReadInput(given=given, after=previous, tip=tip)
+
+
+async def _check_previous(relaying: Relaying, fields: RequestFields, place: tuple[str, int]) -> None:
+    try:
+        call = await stored_responses.find(relaying, ids.response(*place))
+    except NotFound as error:
+        raise responses.previous_not_found(ids.response(*place)) from error
+    if call.answer is None:
+        raise responses.previous_not_found(ids.response(*place))
+
+
+async def _check_conversation(relaying: Relaying, session: str) -> None:
+    if await relaying.own_session(session) is None:
+        raise responses.conversation_not_found(ids.conversation(session))
+
+
+async def _with_references(relaying: Relaying, given: InputItems) -> InputItems:
+    found: dict[int, bytes] = {}
+    for number, item_id in given.references:
+        item = await stored_responses.item(relaying, item_id)
+        if item is None:
+            raise Unknown(
+                f"Item with id {item_id[:200]!r} not found.",
+                hint="It was deleted, not stored, or is another's.",
+                code="item_not_found",
+                param=f"input[{number}]",
+            )
+        found[number] = reading.encoded(item)
+    return given.with_items(found) if found else given
+
+
+async def _after_compaction(relaying: Relaying, given: InputItems) -> tuple[tuple[str, int] | None, InputItems]:
+    """(the session and the entry that the last compaction stands for, the items after it)"""
+    last = given.compaction
+    if last is None:
+        return None, given
+    at, coded = last
+    point = ids.read_handle(coded)
+    row = await relaying.own_session(point.session) if point is not None else None
+    if point is None or row is None or not ids.is_ours(point, row.incarnation) or point.seq > row.last_seq:
+        raise InvalidField(
+            "the compaction was not made here, or its session is gone",
+            hint="Send the messages that it stands for.",
+            param=f"input[{at}]",
+            code="invalid_compaction",
+        )
+    return (point.session, point.seq), responses.of_raws(given.raws[at + 1 :])

@@ -1,0 +1,338 @@
+"""POST /v1/responses: reads a request. `response_events` writes the answer, `response_items` reads the items.
+
+An item that stands for others is looked up by the caller, who knows the principal: `item_reference`, and a compaction
+of ours, which stands for everything before it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from msgspec import Struct
+
+from ...core.entries import Message
+from ...core.parameters import JSON_OBJECT, Parameters, ToolChoice
+from ...errors import UsageError
+from ...settings import ApiSettings
+from . import reading, response_ids as ids, response_items as items
+from .errors import InvalidField, Unknown
+from .reading import RequestFields, WireRequest
+from .response_items import HEAD_ROLES, ItemHead
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+SUMMARIES = ("auto", "concise", "detailed", "none")
+TRUNCATIONS = ("auto", "disabled")
+CHOICES: dict[str, ToolChoice] = {"auto": "auto", "none": "none", "required": "required"}
+ENCRYPTED = "reasoning.encrypted_content"
+TRIGGER = "compaction_trigger"
+NAMES = {
+    "effort": "reasoning.effort",
+    "parallel": "parallel_tool_calls",
+    "format": "text.format",
+    JSON_OBJECT: "text.format",
+    "system": "instructions",
+}
+GONE = "It was deleted, not stored, or is another's."
+METADATA_MAX = 16
+METADATA_KEY_MAX_CHARS = 64
+METADATA_VALUE_MAX_CHARS = 512
+
+
+class InputItems(Struct, frozen=True, kw_only=True):
+    """The input of a request, item by item."""
+
+    raws: list[bytes]
+    heads: list[ItemHead]
+
+    @property
+    def references(self) -> list[tuple[int, str]]:
+        """(number, id) of items that stand for stored ones."""
+        found: list[tuple[int, str]] = []
+        for number, (raw, head) in enumerate(zip(self.raws, self.heads, strict=True)):
+            is_bare = head.type is None and head.role is None
+            if head.type == "item_reference" or is_bare:
+                item_id = cast("dict[str, Any]", reading.decode(raw, dict[str, Any], f"input[{number}]")).get("id")
+                if not isinstance(item_id, str):
+                    raise InvalidField("an item has neither a type nor a role", param=f"input[{number}]")
+                found.append((number, item_id))
+        return found
+
+    def with_items(self, found: Mapping[int, bytes]) -> "InputItems":
+        raws = [found.get(number, raw) for number, raw in enumerate(self.raws)]
+        return of_raws(raws)
+
+    @property
+    def compaction(self) -> tuple[int, str] | None:
+        """The number and the content of the last compaction: what is before it need not be read."""
+        at = next((n for n in range(len(self.heads) - 1, -1, -1) if self.heads[n].type == "compaction"), None)
+        if at is None:
+            return None
+        item = cast("dict[str, Any]", reading.decode(self.raws[at], dict[str, Any], f"input[{at}]"))
+        return at, str(item.get("encrypted_content"))
+
+    @property
+    def triggers_compaction(self) -> bool:
+        return bool(self.heads) and self.heads[-1].type == TRIGGER
+
+
+def of_raws(raws: Sequence[bytes]) -> InputItems:
+    return InputItems(raws=list(raws), heads=[items.head_of(raw, f"input[{n}]") for n, raw in enumerate(raws)])
+
+
+def input_of(fields: RequestFields) -> InputItems:
+    given = fields.raw("input")
+    if given is None or given.lstrip()[:1] == b'"':
+        text = fields.take("input", str, "") or ""
+        raws = [reading.encoded({"role": "user", "content": text})] if text.strip() else []
+        return of_raws(raws)
+    return of_raws(fields.messages("input", may_be_empty=True))
+
+
+class ReadInput(Struct, frozen=True, kw_only=True):
+    """Where a request goes on, and the rest of its input."""
+
+    given: InputItems
+    after: tuple[str, int] | None = None
+    tip: str | None = None
+    point: tuple[str, int] | None = None
+
+
+def read(fields: RequestFields, found: ReadInput, headers: Mapping[str, str], api: ApiSettings) -> WireRequest:
+    """`found`: the input, in which references and compactions are looked up already."""
+    model = fields.needed("model", str)
+    fields.refuse("prompt")
+    is_compaction = found.given.triggers_compaction
+    raws, heads = found.given.raws, found.given.heads
+    if is_compaction:
+        raws, heads = raws[:-1], heads[:-1]
+    instructions = fields.take("instructions", str, "") or ""
+    texts, first = _head(raws, heads)
+    _check_rest(heads, first, found, is_compaction=is_compaction)
+    messages, starts = items.grouped(raws[first:], heads[first:])
+    ignored: list[str] = []
+    tools = _tools(fields.take("tools", list[Any], []) or [], ignored)
+    named = {name: value for name in api.session_from if (value := fields.take(name, str))}
+    metadata = metadata_of(fields)
+    store = fields.take("store", bool)
+    echo = _echo(fields, found, instructions, metadata, store, ignored)
+    return WireRequest(
+        model=model,
+        is_stream=bool(fields.take("stream", bool, False)),
+        system="\n\n".join(part for part in (instructions, *texts) if part),
+        tools=tools,
+        parameters=_parameters(fields, ignored),
+        param_names=NAMES,
+        max_output=fields.count("max_output_tokens"),
+        messages=messages,
+        read=_located(messages, [start + first for start in starts]),
+        name=reading.session_name(headers, metadata, named),
+        is_stored=reading.is_stored(headers, store, api.store_false),
+        ignored=(*ignored, *fields.rest()),
+        after=found.after,
+        tip=found.tip,
+        point=found.point,
+        echo=echo,
+        is_compaction=is_compaction,
+    )
+
+
+def _head(raws: Sequence[bytes], heads: Sequence[ItemHead]) -> tuple[list[str], int]:
+    """The texts of leading system messages, and the number of these messages."""
+    texts: list[str] = []
+    for number, (raw, head) in enumerate(zip(raws, heads, strict=True)):
+        if items.kind_of(head) != "message" or head.role not in HEAD_ROLES:
+            return texts, number
+        item = cast("dict[str, Any]", reading.decode(raw, dict[str, Any], f"input[{number}]"))
+        try:
+            texts += reading.system_text(item.get("content"))
+        except UsageError as error:
+            raise InvalidField(f"input[{number}]: {error}", param=f"input[{number}]") from error
+    return texts, len(raws)
+
+
+def _check_rest(heads: Sequence[ItemHead], first: int, found: ReadInput, *, is_compaction: bool) -> None:
+    """The last item must be one that can be answered."""
+    if is_compaction and (len(heads) > first or found.after or found.tip or found.point):
+        return
+    if len(heads) == first:
+        raise InvalidField("the input says nothing new", hint="Add a message of the user.", param="input")
+    if not is_compaction and items.is_answer(heads[-1]):
+        raise InvalidField(
+            "the last item is the assistant's, which cannot be continued",
+            hint="End with a message of the user or the output of a call.",
+            param=f"input[{len(heads) - 1}]",
+        )
+
+
+def _located(messages: Sequence[bytes], starts: Sequence[int]) -> reading.Read:
+    """Names the item in errors of reading it."""
+
+    def read_one(raw: bytes) -> list[Message]:
+        try:
+            return items.read_message(raw)
+        except UsageError as error:
+            at = f"input[{next((start for one, start in zip(messages, starts, strict=True) if one == raw), 0)}]"
+            code = error.code if isinstance(error, InvalidField) else None
+            raise InvalidField(f"{at}: {error}", hint=error.hint, param=at, code=code) from error
+
+    return read_one
+
+
+def _echo(
+    fields: RequestFields,
+    found: ReadInput,
+    instructions: str,
+    metadata: dict[str, str],
+    store: bool | None,
+    ignored: list[str],
+) -> dict[str, Any]:
+    """What the log keeps of a request so that the response can be told again."""
+    truncation = fields.take("truncation", str)
+    if truncation not in (None, *TRUNCATIONS):
+        raise InvalidField("truncation is auto or disabled", param="truncation")
+    background = bool(fields.take("background", bool, False))
+    if background and store is False:
+        raise InvalidField("a background response must be stored", hint="Leave out store.", param="background")
+    include = fields.take("include", list[str], []) or []
+    if any(name != ENCRYPTED for name in include):
+        ignored.append("include")
+    reasoning = fields.take("reasoning", dict[str, Any], {}) or {}
+    summary = reasoning.get("summary") or reasoning.get("generate_summary")
+    if summary is not None and summary not in SUMMARIES:
+        raise InvalidField(f"reasoning.summary must be one of {', '.join(SUMMARIES)}", param="reasoning.summary")
+    echo: dict[str, Any] = {
+        "metadata": metadata,
+        "instructions": len(instructions),
+        "background": background,
+        "truncation": truncation,
+        "summary": summary,
+        "seals": ENCRYPTED in include,
+        "previous": fields.take("previous_response_id", str),
+        "conversation": ids.conversation(found.tip) if found.tip else None,
+    }
+    kept = {name: value for name, value in echo.items() if value}
+    return {**kept, "store": False} if store is False else kept
+
+
+def metadata_of(fields: RequestFields) -> dict[str, str]:
+    given = fields.take("metadata", dict[str, Any], {}) or {}
+    if len(given) > METADATA_MAX:
+        raise InvalidField(f"metadata holds at most {METADATA_MAX} pairs", param="metadata")
+    for key, value in given.items():
+        if not isinstance(value, str) or len(value) > METADATA_VALUE_MAX_CHARS or len(key) > METADATA_KEY_MAX_CHARS:
+            raise InvalidField(
+                f"metadata is text of at most {METADATA_VALUE_MAX_CHARS} characters, "
+                f"under names of at most {METADATA_KEY_MAX_CHARS}",
+                param="metadata",
+            )
+    return cast("dict[str, str]", given)
+
+
+def _tools(given: list[Any], ignored: list[str]) -> list[dict[str, Any]]:
+    """Functions. Tools of other kinds are ignored and named."""
+    reading.check_tools(given)
+    tools: list[dict[str, Any]] = []
+    for number, tool in enumerate(given):
+        where = f"tools[{number}]"
+        match tool:
+            case {"type": "function", "name": name}:
+                made = cast("dict[str, Any]", tool)
+                tools.append(reading.own_tool(name, made.get("description"), made.get("parameters"), where))
+                if made.get("strict"):
+                    ignored.append("tools.strict")
+            case {"type": str(kind)} if kind != "function":
+                ignored.append(f"tools.{kind}")
+            case _:
+                raise InvalidField("a tool is {type: function, name, …}", param=where)
+    reading.check_names(tools)
+    return tools
+
+
+def _parameters(fields: RequestFields, ignored: list[str]) -> Parameters:
+    reasoning = fields.take("reasoning", dict[str, Any], {}) or {}
+    effort = reasoning.get("effort")
+    if effort is not None and effort not in EFFORTS:
+        raise InvalidField(f"reasoning.effort must be one of {', '.join(EFFORTS)}", param="reasoning.effort")
+    text = fields.take("text", dict[str, Any], {}) or {}
+    if text.get("verbosity") is not None:
+        ignored.append("text.verbosity")
+    choice, tool = _choice(fields.take("tool_choice", object))
+    return Parameters(
+        temperature=fields.number("temperature", 0, 2),
+        top_p=fields.number("top_p", 0, 1),
+        tool_choice=choice,
+        tool=tool,
+        parallel=fields.take("parallel_tool_calls", bool),
+        format=_format(text.get("format")),
+        effort=effort,
+        cache_key=fields.take("prompt_cache_key", str),
+    )
+
+
+def _choice(given: Any) -> tuple[ToolChoice | None, str]:
+    match given:
+        case None:
+            return None, ""
+        case str() if given in CHOICES:
+            return CHOICES[given], ""
+        case {"type": "function", "name": str(name)} if name:
+            return "named", name
+        case {"type": str(kind)} if kind != "function":
+            raise reading.unsupported("tool_choice", "Use none, auto, required or a function.")
+        case _:
+            raise InvalidField("tool_choice is none, auto, required or a function", param="tool_choice")
+
+
+def _format(given: Any) -> dict[str, Any] | None:
+    match given:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return {"type": JSON_OBJECT}
+        case {"type": "json_schema", "schema": {**schema}}:
+            more = cast("dict[str, Any]", given)
+            kept = {name: more[name] for name in ("name", "description", "strict") if more.get(name) is not None}
+            return {"type": "json_schema", "schema": schema, **kept}
+        case _:
+            raise InvalidField("text.format is text, json_object or json_schema", param="text.format")
+
+
+def previous_of(fields: RequestFields) -> tuple[str, int] | None:
+    given = fields.take("previous_response_id", str)
+    if given is None:
+        return None
+    found = ids.response_place(given)
+    if found is None:
+        raise previous_not_found(given)
+    return found
+
+
+def conversation_of(fields: RequestFields) -> str | None:
+    match fields.take("conversation", object):
+        case None:
+            return None
+        case str(given) | {"id": str(given)}:
+            found = ids.conversation_session(given)
+            if found is None:
+                raise conversation_not_found(given)
+            return found
+        case _:
+            raise InvalidField("conversation is an id", param="conversation")
+
+
+def previous_not_found(response_id: str) -> Unknown:
+    return Unknown(
+        f"Previous response with id {response_id[:200]!r} not found.",
+        hint=GONE,
+        code="previous_response_not_found",
+        param="previous_response_id",
+    )
+
+
+def response_not_found(response_id: str) -> Unknown:
+    text = f"Response with id {response_id[:200]!r} not found."
+    return Unknown(text, hint=GONE, code="response_not_found")
+
+
+def conversation_not_found(conversation_id: str) -> Unknown:
+    text = f"Conversation with id {conversation_id[:200]!r} not found."
+    return Unknown(text, hint=GONE, code="conversation_not_found")

@@ -1,0 +1,134 @@
+"""Responses and items that are stored: found by their ids, and told as their wire tells them."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from ...access.relaying import Relaying
+from ...core.entries import MESSAGES, Assistant, Compaction, Entry, Message
+from ...core.path import REQUEST, note_of, said_until
+from ...core.session import Session
+from ...core.user_content import with_words
+from ...errors import NotFound
+from ...turns.relay_call import RelayCall
+from ...turns.stored_calls import StoredCall
+from . import response_ids as ids, response_items as items
+from .response_events import ResponseWriter
+from .response_items import ResponseItem
+from .response_objects import ECHO, ResponseFacts
+from .responses import response_not_found
+
+
+async def find(relaying: Relaying, response_id: str) -> StoredCall:
+    """404 for one that is unknown, deleted, another's, or was not to be stored."""
+    place = ids.response_place(response_id)
+    if place is None:
+        raise response_not_found(response_id)
+    try:
+        call = await relaying.stored(*place)
+    except NotFound as error:
+        raise response_not_found(response_id) from error
+    if echo_of(call).get("store") is False or await relaying.is_deleted(call):
+        raise response_not_found(response_id)
+    return call
+
+
+def echo_of(call: StoredCall) -> dict[str, Any]:
+    return _fields(call.note.get(ECHO))
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+async def writer_of(
+    relaying: Relaying, stored: StoredCall, call: RelayCall, *, after: int = -1, seals: bool = False
+) -> ResponseWriter:
+    echo = echo_of(stored)
+    system, tools = await relaying.head(stored)
+    facts = ResponseFacts(
+        session=stored.row.id,
+        turn=stored.turn,
+        created_at=call.began_ms // 1000,
+        model=str(stored.note.get("model")),
+        system=system,
+        tools=tools,
+        parameters=_fields(stored.note.get("parameters")),
+        echo=echo,
+    )
+    return ResponseWriter(
+        call,
+        facts,
+        shows_thinking=not stored.is_agents,
+        shows_compaction=bool(echo.get("compaction")),
+        seals=seals or bool(echo.get("seals")),
+        after=after,
+    )
+
+
+async def told(relaying: Relaying, stored: StoredCall) -> dict[str, Any]:
+    """The response object as it is now."""
+    call = await relaying.told(stored)
+    writer = await writer_of(relaying, stored, call)
+    return writer.now()
+
+
+async def item(relaying: Relaying, item_id: str) -> ResponseItem | None:
+    """An item of a session of this principal."""
+    place = ids.item_place(item_id)
+    row = await relaying.own_session(place.session) if place is not None else None
+    if place is None or row is None:
+        return None
+    entry = await relaying.entry(row, place.seq)
+    if entry is None:
+        return None
+    found = await _items_at(relaying, place.session, entry)
+    return next((one for one in found if one["id"] == item_id), None)
+
+
+async def _items_at(relaying: Relaying, session: str, entry: Entry) -> list[ResponseItem]:
+    """The items that are named after this entry."""
+    if isinstance(entry, Compaction):
+        row = await relaying.own_session(session)
+        return [items.compaction_item(session, entry.seq, row.incarnation)] if row else []
+    if isinstance(entry, MESSAGES):
+        return items_of(entry, session)
+    try:
+        stored = await relaying.stored(session, entry.seq)
+    except NotFound:
+        return []
+    return await output(relaying, stored)
+
+
+async def output(relaying: Relaying, stored: StoredCall) -> list[ResponseItem]:
+    """The items of a stored answer, sealed, so that they can be sent back."""
+    if stored.answer is None:
+        return []
+    call = await relaying.told(stored)
+    writer = await writer_of(relaying, stored, call, seals=True)
+    return writer.now()["output"]
+
+
+def log_items(row: Session, entries: Sequence[Entry]) -> list[ResponseItem]:
+    """The items of a log, each with the id that finds it again. `entries`: in order, with the calls' own entries."""
+    found: list[ResponseItem] = []
+    turn, last_word, told = 0, 0, 0
+    for entry in with_words(entries):
+        if (note := note_of(entry, REQUEST)) is not None:
+            turn = 0 if note.get("agent") else entry.seq
+            last_word, told = said_until(note, entry.seq), 0
+        elif isinstance(entry, Compaction):
+            found.append(items.compaction_item(row.id, entry.seq, row.incarnation))
+        elif isinstance(entry, Assistant) and turn and entry.seq > last_word:
+            made = items.answer_items(entry.content, row.id, turn, first=told)
+            told += len(made)
+            found += made
+        elif isinstance(entry, MESSAGES):
+            found += items_of(entry, row.id)
+    return found
+
+
+def items_of(entry: Message, session: str) -> list[ResponseItem]:
+    """The items of a message that is no answer of a call."""
+    if isinstance(entry, Assistant):
+        return items.answer_items(entry.content, session, entry.seq, seals=True)
+    return items.input_items(entry, session, entry.content or "")
