@@ -17,14 +17,13 @@ from itertools import count
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core import events, guard, overflow, prompt as prompts, turns
+from ..core import events, guard, overflow, prompt as prompts
 from ..core.answers import told_as_one
 from ..core.content import salvaged
-from ..core.entries import Assistant, Compaction, Entry, Failed
+from ..core.entries import Assistant, Compaction, Failed
 from ..core.events import Done, GuardStage, Stopped, Tell
 from ..core.guard import Compact, Limits
 from ..core.history import History
-from ..core.parameters import NONE, Parameters
 from ..core.prompt import Prompt, ToolDefinition
 from ..core.rows import milliseconds
 from ..core.session import Session
@@ -32,11 +31,11 @@ from ..core.tokens import input_tokens
 from ..errors import Busy, ProviderBusy, ProviderRefused, TurnlogError
 from ..runtime import tracing
 from ..stores import Store
-from . import guarded_call, retelling, retry, stopping, told_pieces
+from . import guarded_call, relay_ends, retelling, retry, stopping
 from .agent import Agent
 from .asked import Asked
 from .compactor import OnRequest, unlogged
-from .journal import FAILED_REASON_MAX_CHARS, Journal
+from .journal import Journal
 from .places import Entrance, Places
 from .relay_call import CompactionNote, RelayCall, pieces_of
 from .relayed_turn import RelayedTurn
@@ -44,6 +43,7 @@ from .runner import Runner, TurnRequest
 from .stored_calls import StoredCall
 from .stream import TurnStream
 from .telemetry import SILENT
+from .upstream import Upstream as Upstream
 
 LINGER_S = 10.0
 """How long a call whose client went away waits for the client to come back."""
@@ -52,21 +52,6 @@ ELSEWHERE_S = 600.0
 ELSEWHERE_LOOK_S = 0.5
 CLOSING_S = 10.0
 """For calls to store what was said when Turnlog closes."""
-
-
-class Upstream(Struct, frozen=True, kw_only=True):
-    """Who answers a request, and how."""
-
-    agent: Agent
-    """For a relay: a model without tools or a system prompt of its own."""
-    is_turn: bool = False
-    """Whether the agent runs a turn with its own tools, instead of one call with those of the request."""
-    parameters: Parameters = NONE
-    max_output: int | None = None
-    goes_on: bool = False
-    """Whether the call goes to its end though nobody listens."""
-    keeps_pieces: bool = False
-    """Whether the log keeps in which pieces the answer came."""
 
 
 class Relays:
@@ -212,15 +197,19 @@ class Relays:
     async def _answer(self, call: RelayCall, journal: Journal, upstream: Upstream) -> None:
         try:
             reply = await self._fitted(call, journal, upstream)
-            stored = (await journal.append(*_told(call, upstream, reply), reply))[-1]
+            stored = (await journal.append(*relay_ends.pieces(call, upstream, reply), reply))[-1]
         except asyncio.CancelledError:
             with suppress(TurnlogError):  # the session or the store may be gone
-                await _keep(journal, *_partial(call, upstream, "interrupted"), Failed(code="stopped"))
+                await relay_ends.keep(
+                    journal, *relay_ends.partial(call, upstream, "interrupted"), Failed(code="stopped")
+                )
             call.end(None, Busy("the call was stopped", hint="Send the request again."))
             return
         except Exception as error:  # noqa: BLE001 - every error ends the call and is told
             with suppress(TurnlogError):
-                await _keep(journal, *_partial(call, upstream, "error"), _failed(error), fails=True)
+                await relay_ends.keep(
+                    journal, *relay_ends.partial(call, upstream, "error"), relay_ends.failed(error), fails=True
+                )
             if call.stream is not None:
                 call.stream.add(events.of_error(error))
             call.end(None, error)
@@ -304,7 +293,7 @@ class Relays:
             call.end(None, told.error)
         elif said:
             reply = told_as_one(said)
-            if kept := _told(call, upstream, reply):
+            if kept := relay_ends.pieces(call, upstream, reply):
                 with suppress(TurnlogError):  # the answer is stored; without this only its pieces are not known later
                     await journal.append(*kept)
             call.end(reply)
@@ -372,40 +361,6 @@ async def _compact_after_overflow(call: RelayCall, journal: Journal, agent: Agen
     if plan := guard.on_overflow(transcript, limits):
         step = Compact(plan, "overflow", guard.measure(transcript, limits), guard.again_shortened(plan))
         await agent.compactor.compact(journal, step, limits, call.tell)
-
-
-async def _keep(journal: Journal, *last: Entry, fails: bool = False) -> None:
-    """Stores what was said before the end, of which the last entry is a mark: only for a call without a word of an
-    answer, or one that failed.
-
-    Open calls get no result here: the client has them, and sends results or something else.
-    """
-    await journal.refresh()  # a running append may have succeeded
-    if turns.last_role(journal.transcript) == "assistant" and isinstance(journal.stored[-1], Assistant):
-        return
-    await journal.append(*(last if fails or len(last) == 1 else last[:-1]))
-
-
-def _partial(call: RelayCall, upstream: Upstream, stop: str) -> list[Entry]:
-    text = "".join(piece.text for piece in call.pieces)
-    if not text.strip():
-        return []
-    said = Assistant(content=[{"type": "text", "text": text}], model=upstream.agent.provider.model, stop=stop)
-    return [*_told(call, upstream, said), said]
-
-
-def _told(call: RelayCall, upstream: Upstream, reply: Assistant) -> list[Entry]:
-    """In which pieces the answer came, if the log is to keep that."""
-    kept = told_pieces.note(call.pieces, reply) if upstream.keeps_pieces and call.stored else None
-    return [kept] if kept else []
-
-
-def _failed(error: Exception) -> Failed:
-    """Refused content is not left out of a relay's history: the client sends it again with every request."""
-    code = events.code_of(error)
-    return Failed(
-        code="provider" if code == events.REFUSED_CONTENT else code, reason=str(error)[:FAILED_REASON_MAX_CHARS]
-    )
 
 
 def _compaction(journal: Journal, after: int) -> CompactionNote | None:
