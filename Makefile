@@ -112,6 +112,7 @@ torture: $(VENV)/.test ## the long form of the crash, property and cluster tests
 	@CRASHES=$(or $(CRASHES),3000) EXAMPLES=$(or $(EXAMPLES),5000) \
 		$(BIN)/python -m pytest -n 2 tests/stores/test_crash.py \
 		tests/core/test_properties.py tests/core/test_turns.py tests/turns/test_crash_points.py $(ARGS)
+	@RESENT_REQUESTS=200 $(BIN)/python -m pytest -q -n 0 tests/server/compatible/test_calls.py -k many_windows
 	@MATCHING_CASES=$(or $(MATCHING_CASES),1000000) $(BIN)/python -m pytest -q -n 2 tests/core/test_matching_properties.py
 	@AUDIT_KILLS=$(or $(AUDIT_KILLS),150) TRANSCRIPTS=$(or $(TRANSCRIPTS),1000000) \
 		$(BIN)/python -m pytest -q -s -n 2 tests/torture $(ARGS)

@@ -12,7 +12,7 @@ from .running import Cutting, Machine, needs
 ECHO = {"id": "call_abc", "name": "bash", "input": {"command": "echo turnlog", "description": "say it"}}
 
 
-def claude_on(machine, folder, **more):
+def claude_on(machine, folder, ok=True, **more):
     env = {
         "ANTHROPIC_BASE_URL": machine.base,
         "ANTHROPIC_AUTH_TOKEN": machine.token,
@@ -24,8 +24,8 @@ def claude_on(machine, folder, **more):
     command = folder / "node_modules" / ".bin" / "claude"
 
     def run(*args):
-        done = machine.run(command, *args, "--output-format", "json", "--allowedTools", "Bash(echo:*)", env=env)
-        return json.loads(done.stdout)
+        done = machine.run(command, *args, "--output-format", "json", "--allowedTools", "Bash(echo:*)", env=env, ok=ok)
+        return json.loads(done.stdout) if done.stdout.startswith("{") else {"is_error": True, "text": done.stdout}
 
     return run
 
@@ -58,26 +58,46 @@ def test_claude_agent_sdk_keeps_one_session(relay, tmp_path):
     assert len(rows) == 1
 
 
-def test_opencode_keeps_its_title_and_its_conversation_apart(relay, tmp_path):
+def opencode_on(machine, **limit):
     folder = needs("opencode")
-    machine = Machine(tmp_path / "home", relay)
     subprocess.run(["git", "init", "-q", str(machine.home)], check=True)
     options = {"baseURL": f"{machine.base}/v1", "apiKey": machine.token}
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "options": options,
-        "models": {"m": {"limit": {"context": 32000, "output": 4000}}},
-    }
+    models = {"m": {"limit": {"context": 32000, "output": 4000, **limit}}}
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": models}
     settings = {"provider": {"tl": provider}, "model": "tl/m", "small_model": "tl/m", "autoupdate": False}
     (machine.home / "opencode.json").write_text(json.dumps(settings))
-    relay.say(*(Said(text=f"Answer {n}.") for n in range(8)))
     env = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
     command = folder / "node_modules" / ".bin" / "opencode"
-    machine.run(command, "run", "--format", "json", "Say hi.", env=env)
-    machine.run(command, "run", "--continue", "--format", "json", "And again.", env=env)
+    return lambda *args, **how: machine.run(command, *args, env=env, **how)
+
+
+def test_opencode_keeps_its_title_and_its_conversation_apart(relay, tmp_path):
+    machine = Machine(tmp_path / "home", relay)
+    opencode = opencode_on(machine)
+    relay.say(*(Said(text=f"Answer {n}.") for n in range(8)))
+    opencode("run", "--format", "json", "Say hi.")
+    opencode("run", "--continue", "--format", "json", "And again.")
     rows = machine.sessions()
     assert len({row["key"] for row in rows}) == 1
     assert sorted(machine.kinds(row["id"]).count("assistant") for row in rows) == [1, 2]
+
+
+def test_opencode_never_compacts_by_itself_though_it_resends_many_windows(tmp_path):
+    """The usage that it is told is that of the compacted prompt."""
+    from tests.server.compatible.serving import serving
+
+    env = {"TURNLOG_MODEL_WINDOW": "24000", "TURNLOG_MODEL_SUMMARY_MODEL": "offline"}
+    with serving(tmp_path / "server", env=env) as relay:
+        machine = Machine(tmp_path / "home", relay)
+        opencode = opencode_on(machine, context=24000)
+        relay.say(*(Said(text=f"Answer {n}. " + "So it is. " * 900) for n in range(40)))
+        opencode("run", "--format", "json", "Begin. " + "word " * 3000)
+        for n in range(4):
+            opencode("run", "--continue", "--format", "json", f"Question {n}: " + "word " * 3000)
+        talks = [row for row in machine.sessions() if machine.kinds(row["id"]).count("user") >= 5]
+        assert len(talks) == 1
+        assert "compaction" in machine.kinds(talks[0]["id"])
+        assert "rewind" not in machine.kinds(talks[0]["id"]), "its own compaction would begin anew"
 
 
 def test_aider_keeps_one_session_and_goes_back_twice(relay, tmp_path):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from turnlog.core import token_families, tokens
+from turnlog.core import token_families, token_features, tokens
 from turnlog.core.tokens import UNCALIBRATED, Counts, Scale
 from turnlog.errors import UsageError
 
@@ -659,3 +659,25 @@ def test_a_megabyte_takes_milliseconds() -> None:
             tokens.count(text)
             took.append(time.thread_time() - began)
         assert min(took) / len(text.encode()) * 1e6 < 0.12, name  # 0.02 s on a quiet machine
+
+
+def test_a_long_text_is_counted_once_and_what_is_remembered_is_bounded(monkeypatch):
+    monkeypatch.setattr(token_features, "REMEMBERED_LONG", 2)
+    monkeypatch.setattr(token_features, "_long", {})
+    texts = [f"{n} words and so on. " * 80 for n in range(5)]
+    first = [token_features.count(text) for text in texts]
+    assert len(token_features._long) <= 2
+    assert token_features.count(texts[-1]) is first[-1]
+    assert [token_features._count(text) for text in texts] == first
+
+
+def test_messages_are_counted_as_the_sum_of_their_parts():
+    messages = [
+        {"role": "user", "content": "hello there"},
+        {"role": "assistant", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
+        {"role": "user", "content": [{"type": "text", "text": "one"}]},
+    ]
+    alone = [tokens.count_messages([message]) for message in messages]
+    whole = tokens.add(tokens.add(alone[0], alone[1]), alone[2])
+    assert tokens.count_messages(messages) == whole
+    assert tokens.count_messages([]) == tokens.Counts()

@@ -15,7 +15,9 @@ from .frequent_words import FREQUENT_WORDS, latin_words
 
 REMEMBERED: Final = 2_048
 REMEMBERED_CHARS: Final = 1_000
-"""The longest text whose count is remembered; the cache takes a few MB."""
+"""The longest text that is kept to remember its count; the cache takes a few MB."""
+REMEMBERED_LONG: Final = 32_768
+"""Longer texts whose counts are remembered by hash and length, some 300 bytes each."""
 WHOLE_CHARS: Final = 2_000
 SAMPLE_CHARS: Final = 50_000
 SAMPLES: Final = 47
@@ -172,7 +174,20 @@ _LINES: Final = _table({b" ": b" ", b"\n": b"\n", b".": b"."}, default=b"a")
 
 
 def count(text: str) -> Counts:
-    return _count_once(text) if len(text) <= REMEMBERED_CHARS else _count(text)
+    return _count_once(text) if len(text) <= REMEMBERED_CHARS else _count_long(text)
+
+
+_long: Final[dict[tuple[int, int], Counts]] = {}
+
+
+def _count_long(text: str) -> Counts:
+    """Two texts with one hash and one length would get one estimate, which harms nobody."""
+    key = hash(text), len(text)
+    if (found := _long.get(key)) is None:
+        if len(_long) >= REMEMBERED_LONG:
+            _long.clear()
+        found = _long[key] = _count(text)
+    return found
 
 
 def _count(text: str) -> Counts:

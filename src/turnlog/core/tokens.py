@@ -116,14 +116,15 @@ def count_prompt(
 
 
 def count_messages(messages: Iterable[Message], tokeniser: Tokeniser | None = None) -> Counts:
-    return _sum(
-        [add(Counts(fixed=MESSAGE_TOKENS), _count_content(message["content"], tokeniser)) for message in messages]
-    )
+    parts = [_count_content(message["content"], tokeniser) for message in messages]
+    return _sum([*parts, Counts(fixed=MESSAGE_TOKENS * len(parts))])
 
 
 def _count_content(content: Any, tokeniser: Tokeniser | None) -> Counts:
     if isinstance(content, str):
         return count(content, tokeniser)
+    if len(content) == 1:
+        return _count_block(content[0], tokeniser)
     return _sum([_count_block(block, tokeniser) for block in content])
 
 

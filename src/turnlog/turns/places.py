@@ -284,6 +284,7 @@ class Places:
         self._paths.grown(journal.row, appended)
         if decision.to is not None and not is_enough(journal.stored, journal.row):
             journal = Journal(self._store, lease, await self._sessions.load(journal.row))
+        journal.tail_cache = self._paths.tail_cache(row) or journal.tail_cache
         running.journal = journal
         return self._begun(request, decision, journal, appended, held)
 
@@ -365,7 +366,7 @@ class Places:
         """The call is over: whatever it appended belongs to the path."""
         self._repeats.end(journal.session_id, turn)
         path = self._paths.grown(journal.row, journal.stored)
-        self._paths.keep_tail(journal.row, journal.stored)
+        self._paths.keep_tail(journal)
         if path is not None and path.keys:
             put = asyncio.get_running_loop().create_task(own_answers.put(self._store.ledger, journal.row.key, path))
             self._puts.add(put)

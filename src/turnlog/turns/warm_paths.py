@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 from ..core import history, path as paths
 from ..core.entries import Compaction, Entry, Undo
+from ..core.history import TailCache
 from ..core.path import Path
 from ..core.session import Session
 from ..sessions import Loaded, Sessions
+from .journal import Journal
 
 ATOMS_KEPT = 500_000
 """Atoms of all paths in memory, about 150 bytes each; the sessions used longest ago are forgotten first."""
@@ -20,6 +22,8 @@ class WarmPaths:
         self._sessions = sessions
         self._paths: OrderedDict[tuple[str, str], Path] = OrderedDict()
         self._tails: OrderedDict[tuple[str, str], list[Entry]] = OrderedDict()
+        self._written: dict[tuple[str, str], TailCache] = {}
+        """The messages that were built of a tail."""
 
     async def of(self, row: Session) -> Path:
         """The path of the log as far as this row knows it, or further."""
@@ -61,13 +65,20 @@ class WarmPaths:
             return Loaded(row, held)
         return await self._sessions.load(row)
 
-    def keep_tail(self, row: Session, entries: list[Entry]) -> None:
+    def tail_cache(self, row: Session) -> TailCache | None:
+        return self._written.pop(_name(row), None)
+
+    def keep_tail(self, journal: Journal) -> None:
+        row, entries = journal.row, journal.stored
         if any(isinstance(entry, Compaction | Undo) for entry in entries):
+            self._written.pop(_name(row), None)
             return  # what is compacted need not stay in memory
         self._tails[_name(row)] = entries
+        self._written[_name(row)] = journal.tail_cache
         total = sum(map(len, self._tails.values()))
         while total > ENTRIES_KEPT and len(self._tails) > 1:
-            _, dropped = self._tails.popitem(last=False)
+            name, dropped = self._tails.popitem(last=False)
+            self._written.pop(name, None)
             total -= len(dropped)
 
 

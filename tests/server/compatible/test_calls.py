@@ -1,6 +1,7 @@
 """Calls of a relay: they always fit, are made once, survive their client, and are stored before they are told."""
 
 import json
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -17,6 +18,7 @@ from turnlog.core import tokens
 from .serving import CHAT_TOOL, HI, frames, serving
 
 WINDOW = 4_000
+REQUESTS = int(os.environ.get("RESENT_REQUESTS", "40"))
 TOO_LONG = Refused(400, {"error": {"message": "prompt is too long: 9000 tokens > 4000 maximum"}})
 
 
@@ -54,18 +56,19 @@ def size(body):
     return tokens.of_text(json.dumps(body["messages"]))
 
 
-def test_a_client_that_resends_ten_windows_never_notices(small):
-    small.say(*[Said(text=f"Answer {n}. " + "So it is. " * 60) for n in range(40)])
+def test_a_client_that_resends_many_windows_never_notices(small):
+    """`make torture` sends 200 requests: more than ten windows."""
+    small.say(*[Said(text=f"Answer {n}. " + "So it is. " * 60) for n in range(REQUESTS)])
     history, sessions = [], set()
-    for n in range(40):
+    for n in range(REQUESTS):
         answer = converse(small, history, f"Question {n}: " + "word " * 250)
         sessions.add(answer.headers["turnlog-session"])
         assert size(small.sent()) < WINDOW
-    assert size({"messages": history}) > 4 * WINDOW
+    assert size({"messages": history}) > REQUESTS // 10 * WINDOW
     assert len(sessions) == 1
     kinds = [entry["type"] for entry in entries(small, sessions.pop())]
     assert kinds.count("compaction") > 1
-    assert kinds.count("user") == kinds.count("assistant") == 40
+    assert kinds.count("user") == kinds.count("assistant") == REQUESTS
 
 
 def test_a_request_begins_with_the_bytes_of_the_one_before(small):

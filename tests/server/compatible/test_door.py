@@ -3,10 +3,12 @@
 import gzip
 import json
 import zlib
+from contextlib import ExitStack
 from http.client import HTTPConnection
 
 import httpx
 import pytest
+import zstandard
 
 from tests.providers.wire import Refused, Said, Stalled
 from tests.server.running import PATIENT
@@ -29,7 +31,7 @@ from turnlog.server.compatible.reading import BODY_MAX_BYTES
 from turnlog.server.http.limits import too_large, too_many
 from turnlog.server.http.problems import Refusal
 
-from .serving import HI
+from .serving import HI, serving
 
 CHAT = json.dumps({"model": "m", "messages": HI}).encode()
 MESSAGES = json.dumps({"model": "m", "max_tokens": 9, "messages": HI}).encode()
@@ -184,13 +186,15 @@ def test_a_packed_body_is_unpacked_up_to_the_limit(relay):
 
 
 def test_a_body_in_zstd_is_unpacked_up_to_the_limit(relay):
-    zstandard = pytest.importorskip("zstandard", reason="zstd needs the package zstandard")
     relay.say()
     pack = zstandard.ZstdCompressor().compress
     assert relay.post("/v1/messages", pack(MESSAGES), Content_Encoding="zstd").status_code == 200
     bomb = pack(b" " * (BODY_MAX_BYTES + 1))
     assert relay.post("/v1/messages", bomb, Content_Encoding="zstd").status_code == 413
-    assert relay.post("/v1/messages", b"nothing of the kind", Content_Encoding="zstd").status_code == 400
+    halves = pack(MESSAGES[:20]) + pack(MESSAGES[20:])
+    assert relay.post("/v1/messages", halves, Content_Encoding="zstd").status_code == 200
+    for broken in (b"nothing of the kind", pack(MESSAGES)[:-3], pack(MESSAGES) + b"more"):
+        assert relay.post("/v1/messages", broken, Content_Encoding="zstd").status_code == 400
 
 
 def test_a_body_may_be_larger_here_than_elsewhere_but_not_endless(relay):
@@ -244,6 +248,40 @@ def test_nothing_is_stored_where_the_client_says_so(relay):
         path for path in relay.server.home.rglob("*") if path.is_file() and b"unwritten words" in path.read_bytes()
     ]
     assert found == []
+
+
+def test_nothing_is_told_of_what_is_not_stored_but_numbers(relay):
+    """No trace in the log of requests, in the index of answers or in the labels of metrics."""
+    relay.say(Said(text="unspoken"), Said(text="spoken"))
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "unheard of"}]}
+    headers = {"x_session_id": "hidden-name", "user_agent": "hidden-client/1", "idempotency_key": "hidden-key"}
+    assert relay.post("/v1/messages", body, turnlog_store="None", **headers).status_code == 200
+    with relay.server.client() as client:
+        metrics = client.get("/metrics").text
+    written = [path.read_bytes() for path in relay.server.home.rglob("*") if path.is_file()]
+    for word in ("unheard of", "unspoken", "hidden-name", "hidden-client", "hidden-key"):
+        assert word not in metrics
+        assert not any(word.encode() in data for data in written), word
+    again = relay.post("/v1/messages", body, **headers)
+    assert again.headers["turnlog-match"] == "new", "it was not kept in memory either"
+
+
+def test_a_token_may_have_so_many_streams(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text("[server]\nconnections_per_token = 4\n")
+    with serving(tmp_path / "home") as relay, ExitStack() as stack:
+        relay.say(*[Said(texts=("be", "gun"), breaks="stall")] * 4)
+        bearer = {"Authorization": f"Bearer {relay.server.token}"}
+        answers = []
+        for n in range(4):
+            client = stack.enter_context(httpx.Client(base_url=relay.server.base, **PATIENT))
+            body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": f"Stream {n}"}]}
+            stream = client.stream("POST", "/v1/chat/completions", json=body, headers=bearer)
+            answers.append(stack.enter_context(stream))
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+        assert answers[-1].headers["retry-after"]
+        assert json.loads(answers[-1].read())["error"]["type"] == "rate_limit_error"
+        assert len(relay.wire.requests) == 3, "nothing was asked for the one that was refused"
 
 
 def test_a_probe_of_the_root_is_answered(relay):

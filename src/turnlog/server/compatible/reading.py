@@ -111,7 +111,7 @@ def _unzstd(data: bytes) -> bytes:
     except ImportError as error:
         raise _unknown_encoding() from error
     try:
-        with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
             found = reader.read(BODY_MAX_BYTES + 1)
     except zstandard.ZstdError as error:
         raise InvalidField("the body is not what Content-Encoding says") from error
