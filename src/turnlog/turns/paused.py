@@ -128,12 +128,18 @@ class PausedTurns:
         task.add_done_callback(self._tasks.discard)
 
     async def _take_up_later(self, row: Session, lane_of: Callable[[Session], Lane]) -> None:
-        with going_on("paused turns"), suppress(NotFound, StoreUnavailable):
-            for _ in range(int(TAKE_UP_S / LOOK_S)):
+        looks = int(TAKE_UP_S / LOOK_S)
+        with going_on("paused turns"), suppress(NotFound):
+            while looks:
                 await asyncio.sleep(LOOK_S)
-                now = await self._store.describe(row.id, incarnation=row.incarnation)
+                try:
+                    now = await self._store.describe(row.id, incarnation=row.incarnation)
+                except StoreUnavailable:  # the process that asked cannot see the answer either
+                    await asyncio.sleep(AGAIN_S)
+                    continue
                 if not now.paused or now.waiting:
                     return
+                looks -= 1
             self._start_worker(lane_of(row))
 
     async def stop(self, lane: Lane, journal: Journal) -> None:
