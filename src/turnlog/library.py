@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import Struct
 
 from .access import Access, Parts, Where
+from .access.conversations import OwnConversations
 from .access.relaying import Relaying
 from .core.principals import Principal
 from .memory import Memory
@@ -155,6 +156,11 @@ class Turnlog(Access):
         await self._parts.relays.close()
         await self.queue.close()
         await asyncio.gather(*self._parts.deleting, return_exceptions=True)
+
+
+def conversations_of(t: Turnlog, principal: Principal) -> OwnConversations:
+    """Sessions that a client keeps by id, for the edge that speaks its protocol."""
+    return OwnConversations(t._parts, principal, t.sessions.acting_for(principal))
 
 
 def relaying_of(t: Turnlog, principal: Principal) -> Relaying:

@@ -15,6 +15,7 @@ from litestar import Request
 from structlog.typing import FilteringBoundLogger
 
 from ..access import Access
+from ..access.conversations import OwnConversations
 from ..access.relaying import Relaying
 from ..channels.gateway import Gateway
 from ..channels.outbox import UNSENT, WAITING, OutgoingReplies, replies_in
@@ -24,7 +25,7 @@ from ..core.events import ApprovalAnswered, Done, ErrorEvent, spoken
 from ..core.principals import Principal
 from ..core.session import Session
 from ..errors import NotFound, StoreUnavailable
-from ..library import Turnlog, relaying_of
+from ..library import Turnlog, conversations_of, relaying_of
 from ..runtime import background
 from ..sessions.erasing_text import EraseReport, EraseRequest
 from ..stores import Ledger
@@ -94,6 +95,9 @@ class Service:
 
     def relaying_for(self, who: Principal) -> Relaying:
         return relaying_of(self._turnlog, who)
+
+    def conversations_for(self, who: Principal) -> OwnConversations:
+        return conversations_of(self._turnlog, who)
 
     def check_agent(self, who: Principal, agent: str) -> str:
         """An agent of the settings that this principal may use. Any other agent does not exist for them."""

@@ -6,7 +6,7 @@ from litestar import Request, Response, post
 from litestar.types import ASGIApp
 
 from ..service import AnyRequest, service_of
-from . import chat_completions, errors, messages, models, reading, response_routes
+from . import chat_completions, conversations, errors, messages, models, reading, response_routes
 from .answering import answer, api_of, asked_of, relaying_of, request_id
 from .chat_completions import ChatWriter
 from .message_events import EventsWriter
@@ -57,4 +57,5 @@ ROUTES = (
     models.list_models,
     models.get_model,
     *response_routes.ROUTES,
+    *conversations.ROUTES,
 )

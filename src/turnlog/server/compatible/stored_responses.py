@@ -109,15 +109,16 @@ async def output(relaying: Relaying, stored: StoredCall) -> list[ResponseItem]:
 
 
 def log_items(row: Session, entries: Sequence[Entry]) -> list[ResponseItem]:
-    """The items of a log, each with the id that finds it again. `entries`: in order, with the calls' own entries."""
+    """The items of a log, each with the id that finds it again. `entries`: in order, with the calls' own entries.
+
+    A compaction is no item here: everything that it covers is one.
+    """
     found: list[ResponseItem] = []
     turn, last_word, told = 0, 0, 0
     for entry in with_words(entries):
         if (note := note_of(entry, REQUEST)) is not None:
             turn = 0 if note.get("agent") else entry.seq
             last_word, told = said_until(note, entry.seq), 0
-        elif isinstance(entry, Compaction):
-            found.append(items.compaction_item(row.id, entry.seq, row.incarnation))
         elif isinstance(entry, Assistant) and turn and entry.seq > last_word:
             made = items.answer_items(entry.content, row.id, turn, first=told)
             told += len(made)

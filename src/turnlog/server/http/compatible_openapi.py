@@ -20,15 +20,30 @@ _ERROR: dict[str, Any] = {
     "required": ["error"],
 }
 _STREAMS = ("chatCompletions", "createMessage", "createResponse", "getResponse")
-_BODILESS = ("listModels", "getModel", "getResponse", "deleteResponse", "cancelResponse", "listInputItems")
+_BODILESS = (
+    "listModels",
+    "getModel",
+    "getResponse",
+    "deleteResponse",
+    "cancelResponse",
+    "listInputItems",
+    "getConversation",
+    "deleteConversation",
+    "listItems",
+    "getItem",
+    "deleteItem",
+)
+_METADATA: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
+_PAGE: dict[str, Any] = {
+    "after": {"type": "string"},
+    "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+    "order": {"enum": ["asc", "desc"]},
+}
 _INPUTS = ("createResponse", "countInputTokens")
 _QUERIES = {
     "getResponse": {"stream": {"type": "boolean"}, "starting_after": {"type": "integer", "minimum": 0}},
-    "listInputItems": {
-        "after": {"type": "string"},
-        "limit": {"type": "integer", "minimum": 1, "maximum": 100},
-        "order": {"enum": ["asc", "desc"]},
-    },
+    "listInputItems": _PAGE,
+    "listItems": _PAGE,
 }
 """What a query of these routes may hold."""
 
@@ -66,6 +81,12 @@ def _body(name: str) -> dict[str, Any]:
         "properties": {"role": {"enum": ["user"]}, "content": {"type": "string", "minLength": 1}},
         "required": ["role", "content"],
     }
+    if name in ("createConversation", "updateConversation"):
+        needed = ["metadata"] if name == "updateConversation" else []
+        return {"type": "object", "properties": {"metadata": _METADATA}, "required": needed}
+    if name == "createItems":
+        held = {"items": {"type": "array", "items": message, "minItems": 1, "maxItems": 20}}
+        return {"type": "object", "properties": held, "required": ["items"]}
     fields: dict[str, Any] = {
         "model": {"type": "string", "minLength": 1},
         "messages": {"type": "array", "items": message, "minItems": 1},
