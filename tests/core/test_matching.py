@@ -23,7 +23,7 @@ from turnlog.core.entries import (
     User,
 )
 from turnlog.core.matching import Decision, PlacedSession
-from turnlog.core.path import note_of, of_log
+from turnlog.core.path import answer_to, note_of, of_log
 from turnlog.core.relayed import newest_head
 from turnlog.core.said import Said
 from turnlog.sessions.own_answers import newest_answer
@@ -453,3 +453,22 @@ def test_a_request_that_asks_for_no_answer_stays_behind_the_answer_that_it_bring
 def read_text(raw):
     text = json.loads(raw)
     return [Assistant(content=text[1:]) if text.startswith("=") else User(content=text)]
+
+
+def test_the_answer_to_a_call_is_what_was_said_after_its_words():
+    asked = {"turnlog": "request", "ask": "a", "said": 2}
+    log = logged(Foreign(raw=asked), ONE, A, answer("x", stop="error"), TWO, Foreign(raw=asked), answer("Later."))
+    assert answer_to(asked, log[1:4]) is None
+    assert answer_to(asked, log[1:]).content == TWO.content
+    turn = {**asked, "said": 1, "agent": True}
+    calls = answer([text("One."), call({})])
+    assert answer_to(turn, logged(A, calls)[1:]) is None, "its calls still run"
+    assert [block["text"] for block in answer_to(turn, logged(A, B, calls, TWO)[1:]).content] == ["One.", "Two."]
+
+
+def test_a_path_knows_that_its_newest_call_was_cut_short():
+    assert path_of(A, answer("Half", stop="interrupted")).is_cut_short
+    assert path_of(A, Failed(code="stopped")).is_cut_short
+    assert not path_of(A).is_cut_short
+    pruned_by = path_of(A, Shortened(targets=(2,), limit=4, by_client=True), Shortened(targets=(2,), limit=3))
+    assert pruned_by.by_client == {3}
