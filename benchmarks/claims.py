@@ -14,6 +14,7 @@ from benchmarks.plan import (
     IMPORTS,
     INVOCATIONS,
     KEEP,
+    PAINTED,
     SEARCHED,
     SERVED,
     TURNS_SMALL,
@@ -101,7 +102,7 @@ def median_of(results: Results, figure: Figure) -> float | None:
 def judge(claim: Claim, results: Results) -> Verdict:
     ours = rounds_of(results, claim.ours)
     if claim.against is None:
-        values = [value / {"ms": 1e3, "MB": 1, "x": 1, "%": 1}[claim.unit] for value in ours]
+        values = [value / {"ms": 1e3, "MB": 1, "KB": 1, "x": 1, "%": 1}[claim.unit] for value in ours]
     else:
         # Of one round: both ran within seconds of each other, so the machine's mood cancels out.
         pairs = list(zip(ours, rounds_of(results, claim.against), strict=False))
@@ -282,7 +283,7 @@ def api_claims(scale: Scale) -> list[Claim]:
 
 def server_claims(scale: Scale) -> list[Claim]:
     many, full, chats = "server/many/sqlite", "server/full/sqlite", "server/chats/sqlite"
-    turns, page = f"SSE turns of {CLIENTS} clients", f"the Chats page over {short(scale.sessions[-1])} sessions"
+    turns, page = f"SSE turns of {CLIENTS} clients", f"the page Sessions over {short(scale.sessions[-1])} sessions"
     alone = {"how": "alone", "unit": "ms"}
     return [
         Claim(
@@ -309,7 +310,20 @@ def server_claims(scale: Scale) -> list[Claim]:
         Claim(f"{page}, one channel", Figure(chats, "filtered_us"), 100, **alone),
         Claim(f"{page}, a keyword", Figure(chats, "keyword_us"), 100, **alone),
         Claim(f"{page}, most tokens first", Figure(chats, "sorted_us"), 100, **alone),
+        Claim(f"{page}, the pages for operators", Figure(chats, "operators_us"), 300, **alone),
+        *paint_claims(scale),
     ]
+
+
+def paint_claims(scale: Scale) -> list[Claim]:
+    """First paint of the slowest page in Chromium, and what a first load transfers."""
+    found: list[Claim] = []
+    for sessions, limit_ms in PAINTED.items():
+        if sessions <= scale.sessions[-1]:
+            what, key = f"first paint of the slowest page over {short(sessions)} sessions", f"server/paint/{sessions}"
+            found.append(Claim(what, Figure(key), limit_ms, how="alone", unit="ms"))
+            found.append(Claim(f"{what}: first load", Figure(key, "kb"), 150, how="alone", unit="KB"))
+    return found
 
 
 def postgres_claims(scale: Scale) -> list[Claim]:

@@ -274,6 +274,8 @@ def terminal_group(scale: Scale) -> Group:
 
 CLIENTS = 64
 IDLE_STREAMS = 2_000
+PAINTED = {10_000: 300, 100_000: 500}
+"""Sessions in the store, and the milliseconds within which any page is painted."""
 
 
 def server_group(scale: Scale) -> Group:
@@ -288,6 +290,10 @@ def server_group(scale: Scale) -> Group:
         Task("server/idle/sqlite", "turnlog_server", "idle", {"streams": IDLE_STREAMS, "seconds": 5}, rounds=1),
         Task("server/chats/sqlite", "turnlog_chats", "page", {"times": 20}, chats, rounds=some),
     ]
+    for painted in PAINTED:
+        if painted <= sessions:
+            store = Fixture(f"chats-{painted}", "turnlog_chats", "build", {"sessions": painted})
+            tasks.append(Task(f"server/paint/{painted}", "turnlog_chats", "paint", {"times": 5}, store, rounds=some))
     return Group("server", "the server and its page, SQLite", tasks)
 
 

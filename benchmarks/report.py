@@ -105,7 +105,7 @@ def figures_table(results: Results) -> str:
     for key, answers in results.items():
         for metric in [name for name in answers[0] if name not in ("mean_us", "p95_us")]:
             values = rounds_of(results, Figure(key, metric))
-            shown = metric if metric.endswith(("per_s", "mb", "percent")) else "us"
+            shown = metric if metric.endswith(("per_s", "mb", "kb", "percent")) else "us"
             inner = [
                 statistics.median(answer[name] for answer in answers)
                 for name in ("mean_us", "p95_us")

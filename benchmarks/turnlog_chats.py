@@ -1,7 +1,12 @@
-"""The page Chats of a real server over very many sessions: as it opens, filtered, searched through, sorted."""
+"""The pages of a real server over very many sessions: Sessions as it opens, filtered, searched through and sorted; the
+pages for operators; and when a real browser has painted each of them.
+"""
 
 import asyncio
 import http.client
+import os
+import shutil
+import statistics
 import time
 from pathlib import Path
 
@@ -27,6 +32,10 @@ PAGES = {
         "/chats?kind=trash",
     ),
     "keyword_us": ("/chats?q=invoice+77", "/chats?q=invoice", "/chats?q=not-to-be-found", "/chats?q=7&agent=ops"),
+    "operators_us": (
+        *("/chats?state=failed", "/chats?state=running", "/chats?who=person-7", "/chats?whose=mine"),
+        *("/usage", "/failures", "/tokens", "/well"),
+    ),
     "sorted_us": ("/chats?sort=messages", "/chats?sort=tokens", "/chats?sort=tokens&channel=slack"),
 }
 
@@ -78,3 +87,44 @@ def _time(server: Running, path: str, times: int) -> float:
         assert answer.status == 200, text[:500]
     connection.close()
     return summarise(samples[1:])["us"]
+
+
+PAINTED = ("/chat/main", "/chats", "/usage", "/failures", "/tokens", "/well", "/approvals")
+PAINT = """() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? null"""
+
+
+async def paint(place: str, times: int) -> dict[str, float]:
+    """The slowest page: the median time to its first paint in Chromium, and the bytes of a first load."""
+    from playwright.async_api import async_playwright
+
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with running(place) as server:
+        name, value = server.head.strip().split(": ", 1)
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=chromium, args=sandbox)
+            times_ms, sizes = {}, {}
+            for path in PAINTED:
+                samples = []
+                for _ in range(times):
+                    context = await browser.new_context(extra_http_headers={name: value})
+                    sample, size = await _paint(context, f"http://127.0.0.1:{server.port}{path}")
+                    samples.append(sample)
+                    sizes[path] = max(sizes.get(path, 0), size)
+                    await context.close()
+                times_ms[path] = statistics.median(samples)
+            await browser.close()
+    return {"us": max(times_ms.values()) * 1_000, "kb": max(sizes.values()) / 1_000}
+
+
+async def _paint(context, address: str) -> tuple[float, int]:
+    """(ms to the first paint, bytes as transferred), with nothing in the browser's cache."""
+    page = await context.new_page()
+    network = await context.new_cdp_session(page)
+    sizes = []
+    network.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    await network.send("Network.enable")
+    await page.goto(address, wait_until="load")
+    while (painted := await page.evaluate(PAINT)) is None:
+        await page.wait_for_timeout(5)
+    return painted, int(sum(sizes))

@@ -11,7 +11,7 @@ from tests.providers.wire import Refused, Said
 from tests.waiting import wait_until
 
 from .running import Machine, needs
-from .test_agents import opencode_on
+from .test_agents import claude_on, opencode_on
 from .test_sdks import llm_on
 
 LIBRARIES = (
@@ -97,6 +97,11 @@ def test_a_history_of_another_principal_finds_nothing(relay, tmp_path, ask):
     assert len({row["key"] for row in ann.sessions()}) == 2
 
 
+def of_claude(machine):
+    run = claude_on(machine, needs("claude-code"), ok=False)
+    return lambda: json.dumps(run("-p", "Say hi."))
+
+
 def of_llm(machine):
     run = llm_on(machine)
     return lambda: "".join(read(run("-m", "tl", "Say hi.", ok=False)))
@@ -111,8 +116,7 @@ def read(done):
     return done.stdout, done.stderr
 
 
-COMMANDS = {"llm": of_llm, "opencode": of_opencode}
-"""Claude Code tries a refused call again for minutes, so it is not among them."""
+COMMANDS = {"claude-code": of_claude, "llm": of_llm, "opencode": of_opencode}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -95,6 +95,7 @@ def test_a_new_session_is_described_by_its_header():
         channel="cli",
         fold=FOLD,
         label="l",
+        peer="u",
         forked_from=Origin(id="t", seq=4),
         created_at=TS_MS,
         last_at=TS_MS,

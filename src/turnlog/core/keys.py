@@ -222,6 +222,14 @@ def parse(text: str, *, agent: str = "main") -> SessionKey:
     return _checked(key)
 
 
+def peer_of(text: str) -> str:
+    """Who or what the conversation is with; empty if the text is no key, as in logs of other programs."""
+    try:
+        return parse(text).peer
+    except UsageError:
+        return ""
+
+
 def _not_a_key(text: str) -> UsageError:
     return UsageError(
         f"{text[:80]!r} is not a session key",

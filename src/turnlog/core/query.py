@@ -59,6 +59,10 @@ class Query(Struct, metaclass=Typed, frozen=True, kw_only=True):
     """Only sessions with waiting messages or a running turn: those that a restart has to handle."""
     waiting: bool | None = None
     """Whether a call waits for a person's word."""
+    last_role: str | None = None
+    """How the last turn stands; `failed`: without an answer."""
+    peer: str | None = None
+    """Who or what the agent talks with."""
     sort: Sort = "newest"
     limit: int = 50
     cursor: str | None = None

@@ -16,8 +16,9 @@ from .arguments import Named
 from .entries import Origin
 from .marks import Interval, Mark, Shape
 from .turns import UNDER_WAY, Role
+from .usage import ModelUse
 
-FOLD = 2
+FOLD = 3
 """The version of the rule that makes a row from a log (`core/session`). It rises with every change of that rule: a new
 row field, or an entry type that changes a row. A row with another number was made by another version of Turnlog, and is
 rebuilt from the log before it is used.
@@ -84,6 +85,10 @@ class Session(Struct, metaclass=Named, frozen=True, kw_only=True, omit_defaults=
     """The calls of a paused turn that were asked about. Empty: no turn is paused."""
     allowed: tuple[str, ...] = ()
     """Patterns of calls that need no word in this session (`core/call_patterns`)."""
+    peer: str = ""
+    """Who or what the agent talks with: the part of the key that names it."""
+    used: tuple[ModelUse, ...] = ()
+    """The tokens of all calls, by model."""
     stamped: str = field(default="", name="incarnation")
     """The value in the log's first entry."""
     fold: int = 0

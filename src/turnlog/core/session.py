@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from ..errors import UsageError
-from . import heard, tokens
+from . import heard, keys, tokens, usage
 from .entries import (
     MESSAGES,
     SHAPING,
@@ -25,6 +25,7 @@ from .entries import (
     Erasure,
     Failed,
     Opened,
+    Origin,
     Pin,
     Received,
     Rewind,
@@ -58,6 +59,7 @@ from .rows import (
     milliseconds as milliseconds,
 )
 from .turns import Role, after, begins
+from .usage import ModelUse
 from .user_content import has_results
 from .weights import ANSWERS, added_tokens, role_after, step_of, tokens_after
 
@@ -92,13 +94,14 @@ def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
 
     `_Fold` is the rule. This gives the same result in a fraction of the time; property tests compare the two.
     """
-    size, role, turns = row.token_estimate, row.last_role, row.turn_count
+    size, role, turns, used = row.token_estimate, row.last_role, row.turn_count, row.used
     for entry in entries:
         if entry.after is not None:
             return None
         if isinstance(entry, Assistant):
             size = tokens_after(size, entry)
             role = after(role, entry)
+            used = _used_after(used, entry, row.forked_from)
         elif isinstance(entry, User) and not entry.from_ and not has_results(entry):
             size += tokens.quick(text_of(entry.content))
             turns += role != "tool"
@@ -115,10 +118,19 @@ def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
         turn_count=turns,
         token_estimate=size,
         last_role=role,
+        used=used,
         last_seq=last.seq,
         last_at=max(row.last_at, milliseconds(moment)) if moment else row.last_at,
         first_message=row.first_message or entries[0].seq,
     )
+
+
+def _used_after(used: tuple[ModelUse, ...], entry: Assistant, origin: Origin | None) -> tuple[ModelUse, ...]:
+    """`origin`: what the session was forked from; entries up to there are copies."""
+    if origin is not None and entry.seq <= origin.seq:
+        return used
+    use = usage.use_of(entry)
+    return used if use is None else usage.added(used, use)
 
 
 def needed(row: Session | None, bodies: Sequence[Entry]) -> list[Interval] | None:
@@ -167,6 +179,7 @@ class _Fold:
         self.heard = row.heard if row else ()
         self.approvals = row.approvals if row else ()
         self.allowed = row.allowed if row else ()
+        self.used = row.used if row else ()
         self.shape = row.shape if row else Shape()
         self.marked = False
         self.all_marks: list[Mark] | None = None if row else []
@@ -255,6 +268,8 @@ class _Fold:
             case Assistant():
                 self.messages += 1
                 self.approvals = ()
+                source = self.opened or self.before
+                self.used = _used_after(self.used, entry, source.forked_from if source else None)
             case _:
                 pass
 
@@ -346,6 +361,7 @@ class _Fold:
             waiting=any(not one.answer for one in self.approvals),
             approvals=self.approvals,
             allowed=self.allowed,
+            used=self.used,
         )
         if self.last_ts:
             self.changes["last_at"] = max(before.last_at, milliseconds(self.last_ts))
@@ -377,6 +393,7 @@ def _first_row(opened: Opened | None) -> Session:
         channel=opened.channel,
         label=opened.label,
         forked_from=opened.forked_from,
+        peer=keys.peer_of(opened.key),
         stamped=opened.incarnation or "",
         fold=FOLD,
     )

@@ -1,4 +1,6 @@
-"""What a server does in the background: it takes over the turns of servers that died, and expires old sessions."""
+"""What a server does in the background: it takes over the turns of servers that died, expires old
+sessions, and counts usage.
+"""
 
 from ..library import Turnlog
 from ..runtime.background import run_forever
@@ -9,6 +11,7 @@ ADOPT_EVERY_S = 1.0
 ADOPT_MAX_S = 5.0
 """The longest pause after looks that failed: turns of a server that died wait for them."""
 EXPIRE_EVERY_S = 3600.0
+COUNT_EVERY_S = 30.0
 
 
 async def keep_adopting(turnlog: Turnlog, service: Service) -> None:
@@ -27,3 +30,8 @@ async def keep_expiring(turnlog: Turnlog, service: Service) -> None:
             service.log.info("expired", session=step.session_id, action=step.action, reason=step.reason)
 
     await run_forever("expiry", expire, every_s=EXPIRE_EVERY_S)
+
+
+async def keep_counting(_: Turnlog, service: Service) -> None:
+    """Where nothing was written since the last round, it costs one query."""
+    await run_forever("usage", service.usage.count, every_s=COUNT_EVERY_S)

@@ -27,8 +27,9 @@ from ..stores.disk.files import make_dir, replace_file
 from ..stores.stamping import now_ms
 from ..wiring import open as open_turnlog
 from .app import create_app
-from .background import keep_adopting, keep_expiring
+from .background import keep_adopting, keep_counting, keep_expiring
 from .compatible.models import default_model, may_relay
+from .daily_usage import USAGE, DailyUsage
 from .http.auth import TOKEN_SPACES, Tokens
 from .http.head_limit import LimitedConnection
 from .http.idempotency import ANSWERS
@@ -45,6 +46,7 @@ BACKLOG = 2_048
 LAST_WRITES_S = 5
 """For the last bytes of streams, after the turns have ended."""
 STARTING_S = 0.005
+LOOPS = (keep_expiring, keep_adopting, keep_counting)
 
 
 @asynccontextmanager
@@ -65,6 +67,7 @@ async def open_service(
             log or open_log(),
             tokens=Tokens(turnlog.ledger(*TOKEN_SPACES)),
             answers=turnlog.ledger(ANSWERS),
+            usage=DailyUsage(turnlog.sessions, turnlog.ledger(USAGE)),
         )
         if settings.channels:
             accounts = open_channels(settings.channels, agents=service.agents)
@@ -119,7 +122,7 @@ async def serve(
             service.log.info("started", base=base, store=_scheme(settings), resumed=resumed)
             if service.gateway is not None:
                 await service.gateway.start()
-            loops = {asyncio.create_task(loop(turnlog, service)) for loop in (keep_expiring, keep_adopting)}
+            loops = {asyncio.create_task(loop(turnlog, service)) for loop in LOOPS}
             await server.until_closed()
             for task in loops:
                 task.cancel()

@@ -32,6 +32,10 @@ class RecentTurns:
         if self._kept.get(key) is stream:
             del self._kept[key]
 
+    @property
+    def running(self) -> int:
+        return sum(not stream.over for stream in self._kept.values())
+
     def get(self, row: Session, seq: int) -> TurnStream | None:
         stream = self._kept.get((row.id, seq))
         if stream is None or stream.incarnation != row.incarnation or (stream.fenced and stream.over):

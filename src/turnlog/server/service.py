@@ -31,6 +31,7 @@ from ..sessions.erasing_text import EraseReport, EraseRequest
 from ..stores import Ledger
 from ..turns.queue import Ticket
 from ..turns.stream import TurnStream
+from .daily_usage import DailyUsage
 from .http.auth import Token, Tokens
 from .http.connections import Connections, limits_of
 from .http.problems import Refusal
@@ -61,6 +62,7 @@ class Service:
         *,
         tokens: Tokens,
         answers: Ledger,
+        usage: DailyUsage,
     ) -> None:
         """`answers`: for idempotency keys. Routes never get `turnlog`, only the access of the caller."""
         self._turnlog = turnlog
@@ -70,6 +72,7 @@ class Service:
         self.log = log
         self.tokens = tokens
         self.answers = answers
+        self.usage = usage
         self.turns = RecentTurns()
         self.streams: set[EventStream] = set()
         server = turnlog.settings.server
@@ -135,6 +138,14 @@ class Service:
 
         return check
 
+    def note_use(self, token: Token) -> None:
+        """Writes when a token was last used, beside the request that it came with."""
+        if self.tokens.is_use_due(token.id):
+            self._spawn(self.tokens.note_use(token.id), "last use")
+
+    def recount_usage(self) -> None:
+        self._spawn(self.usage.recount(), "usage")
+
     def check_open(self) -> None:
         if self.closing:
             raise Refusal(
@@ -192,8 +203,8 @@ class Service:
     def _accompany(self, stream: TurnStream) -> None:
         self._spawn(self._watch_turn(stream))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(_watched(work))
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str = "turns") -> None:
+        task = asyncio.create_task(_watched(work, name))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -246,8 +257,8 @@ class Service:
             await asyncio.wait(self._tasks, timeout=LAST_NOTES_S)
 
 
-async def _watched(work: Coroutine[Any, Any, None]) -> None:
-    with background.going_on("turns"):
+async def _watched(work: Coroutine[Any, Any, None], name: str) -> None:
+    with background.going_on(name):
         await work
 
 

@@ -24,7 +24,7 @@ from ..errors import Corrupt
 
 NAMES = {"id": "session_id", "key": "session_key", "agent": "agent_id", "last_at": "updated_at"}
 """Row fields whose column has another name."""
-_INNER = ("last_seq", "boundary", "selected_n", "unfinished", "fold")
+_INNER = ("last_seq", "boundary", "selected_n", "unfinished", "last_role", "peer", "fold")
 _FIELDS = (*(name for name in SessionRow.__struct_fields__ if name != "file_path"), *_INNER)
 _CONSTANT = frozenset(("id", "key", "agent", "channel", "label", "created_at"))
 _values = attrgetter(*_FIELDS)

@@ -1,15 +1,16 @@
 """The texts of the web page: name → (English, Chinese)."""
 
-from . import approval, chat_page, erasing
+from . import approval, chat_page, erasing, operating
 
 PAGE: dict[str, tuple[str, str]] = {
     **approval.PAGE,
     **chat_page.PAGE,
     **erasing.PAGE,
+    **operating.PAGE,
     "skip": ("Skip to content", "跳到正文"),
     "nav": ("Main", "主导航"),
     "chat": ("Chat", "聊天"),
-    "chats": ("Chats", "会话总览"),
+    "chats": ("Sessions", "会话总览"),
     "sign_out": ("Sign out", "退出登录"),
     "to_dark": ("Switch to dark colours", "切换到深色"),
     "to_light": ("Switch to light colours", "切换到浅色"),
@@ -175,18 +176,14 @@ PAGE: dict[str, tuple[str, str]] = {
     "long_text": ("{n} characters in all.", "共 {n} 个字符。"),
     "whole_text": ("Show the whole text", "显示全文"),
     "image": ("Image", "图片"),
-    "chats_lead_read": ("The sessions of your agents, newest first.", "你可查看的智能体的会话，最新的在前。"),
-    "chats_lead": ("Every session and every channel log, newest first.", "所有会话与频道记录，最新的在前。"),
     "filter": ("Filter", "筛选"),
     "filters": ("Filters", "筛选"),
     "all": ("All", "全部"),
     "type": ("Type", "类型"),
     "type_session": ("Sessions", "会话"),
     "type_log": ("Channel logs", "频道记录"),
-    "type_trash": ("Trash", "回收站"),
     "one_session": ("Session", "会话"),
     "one_log": ("Log", "记录"),
-    "member": ("Member", "成员"),
     "channel": ("Channel", "频道"),
     "keyword": ("Keyword", "关键词"),
     "keyword_placeholder": ("Title, id, or words in a log", "标题、编号或记录中的文字"),

@@ -24,7 +24,11 @@ from ...stores.stamping import now_ms
 TOKENS, CODES, COOKIES = "tokens", "signin", "cookies"
 FIRST = "first"
 """The ledger's space for the claim to make the first token: of several servers that start at once, one makes it."""
-TOKEN_SPACES = (TOKENS, CODES, COOKIES, FIRST)
+USED = "used"
+"""The ledger's space for the last use of each token."""
+USED_EVERY_MS = 60_000
+"""A use is written at most this often: the time of the last one is that coarse."""
+TOKEN_SPACES = (TOKENS, CODES, COOKIES, FIRST, USED)
 FIRST_S = 60.0
 """A claim of a server that died before the token was made ends after this; the next start makes it."""
 SCOPES = ("chat", "read", "admin")
@@ -73,10 +77,17 @@ class FirstToken(Struct, frozen=True):
     state: Literal["making", "made"]
 
 
+class LastUse(Struct, frozen=True):
+    """When a token was last used; Unix ms."""
+
+    at: int
+
+
 class Tokens:
     def __init__(self, ledger: Ledger, *, clock: Clock = now_ms) -> None:
         self._ledger = ledger
         self._clock = clock
+        self._used: dict[str, int] = {}
 
     async def create(
         self,
@@ -126,6 +137,24 @@ class Tokens:
             if await self._ledger.cas(TOKENS, token_id, old, facts.write(token)):
                 return token
         raise NotFound(f"there is no token {token_id[:40]!r}", hint="turnlog token list shows their ids.")
+
+    def is_use_due(self, token_id: str) -> bool:
+        """Whether `note_use` has something to write."""
+        return self._clock() - self._used.get(token_id, 0) >= USED_EVERY_MS
+
+    async def note_use(self, token_id: str) -> None:
+        """Of several servers, one writes it."""
+        now = self._used[token_id] = self._clock()
+        old = await self._ledger.get(USED, token_id)
+        known = facts.read(USED, token_id, old, LastUse)
+        if known is None or now - known.at >= USED_EVERY_MS:
+            await self._ledger.cas(USED, token_id, old, facts.write(LastUse(now)))
+
+    async def last_used(self) -> dict[str, int]:
+        """Token id → Unix ms."""
+        found = await self._ledger.list(USED, limit=TOKENS_MAX)
+        uses = {fact.key: facts.read(USED, fact.key, fact.value, LastUse) for fact in found}
+        return {key: use.at for key, use in uses.items() if use}
 
     async def find(self, token_id: str) -> Token | None:
         """The token, if it is neither revoked nor expired."""

@@ -128,6 +128,7 @@ class Gate:
         if token is not None:
             request.token = token
             request.scope[CALLER] = token
+            self._service.note_use(token)
             if not self._asks.take(token.id):
                 raise too_many()
         elif not request.is_public:

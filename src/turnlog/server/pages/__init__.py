@@ -7,20 +7,26 @@ from .chat import chat_page, home, session_list
 from .chats import chats_page, log_drawer, session_drawer
 from .erasing import erase_on_page, erasing_page
 from .files import files_page, undo_on_page
+from .many import change_many, sessions_csv
 from .session import act, entry_text, original, saw_part, session_page
 from .signin import prefer, sign_in, sign_in_page, sign_out
 from .static import icon, static_file
+from .tokens import create_token, revoke_token, tokens_page
+from .usage import recount_usage, usage_page
 from .view import answer_error
+from .well import failures_page, well_page
 
 ROUTES = (
     Router(
         "/",
         route_handlers=[
             *(home, chat_page, session_list),
-            *(chats_page, session_drawer, log_drawer),
+            *(chats_page, session_drawer, log_drawer, change_many, sessions_csv),
             *(session_page, saw_part, original, entry_text, act),
             *(erasing_page, erase_on_page),
             *(approvals_page, files_page, undo_on_page),
+            *(usage_page, recount_usage, failures_page, well_page),
+            *(tokens_page, create_token, revoke_token),
             *(sign_in_page, sign_in, sign_out, prefer),
             *(static_file, icon),
         ],

@@ -1,21 +1,28 @@
-"""The page Chats: a table of sessions and, for administrators only, channel logs; each opens in a drawer."""
+"""The page Sessions: a table of sessions and, for administrators only, channel logs; each opens in a drawer.
+
+The address holds all filters, so a bookmark keeps a view. A filter that only sessions have leaves
+channel logs out.
+"""
 
 import heapq
-from typing import Annotated, Literal
-from urllib.parse import quote
+from typing import Annotated, Literal, get_args
+from urllib.parse import quote, urlencode
 
+import msgspec
 from litestar import Response, get
 from litestar.params import Parameter
-from msgspec import Struct
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from ... import convlog as convlogs
 from ...access import Access
 from ...convlog import Conversation, Filter
-from ...core import query as queries
-from ...core.principals import Principal, owns
+from ...core import keys, query as queries
+from ...core.principals import HOMES, Principal, home_key, owns
 from ...core.query import UNTRASHED, Query
-from ...core.rows import Session, SessionRow, public_row
-from ...errors import NotFound
+from ...core.rows import Session
+from ...core.usage import Cost, cost_of
+from ...errors import NotFound, UsageError
 from ..service import AnyRequest, Service, acting, principal_of, reading, service_of
 from . import timeline as timelines
 from .replies import replies_in
@@ -25,10 +32,14 @@ ROWS = 50
 CHANNELS = ("web", "cli", "telegram", "slack", "discord", "feishu", "webhook")
 MESSAGES_SHOWN = 200
 
-Kind = Literal["", "session", "log", "trash"]
+Kind = Literal["", "session", "log"]
+State = Literal["", "running", "waiting", "failed", "archived", "trash"]
+Whose = Literal["", "mine"]
 Sort = Literal["last", "messages", "tokens"]
 Piece = Annotated[str, Parameter(max_length=1_000)]
-Cursor = Annotated[str, Parameter(max_length=2_000)]
+Words = Annotated[str, Meta(max_length=1_000)]
+Cursor = Annotated[str, Meta(max_length=2_000)]
+STATES = tuple(value for value in get_args(State) if value)
 Start = Annotated[int | None, Parameter(ge=0, le=2**40)]
 
 
@@ -36,12 +47,22 @@ class ChatFilter(Struct, frozen=True, kw_only=True):
     """The filters of the page."""
 
     kind: Kind = ""
-    agent: str = ""
-    channel: str = ""
-    q: str = ""
+    state: State = ""
+    whose: Whose = ""
+    who: Words = ""
+    agent: Words = ""
+    channel: Words = ""
+    q: Words = ""
     sort: Sort = "last"
-    sessions_after: str = ""
-    logs_after: str = ""
+    sessions_after: Cursor = field(default="", name="sa")
+    logs_after: Cursor = field(default="", name="la")
+
+    @property
+    def address(self) -> str:
+        """The part of an address that holds them, without the place in the list."""
+        names = ("kind", "state", "whose", "who", "agent", "channel", "q")
+        given = {name: value for name in names if (value := getattr(self, name))}
+        return urlencode({**given, "sort": self.sort} if self.sort != "last" else given)
 
 
 class ChatRow(Struct, frozen=True, kw_only=True):
@@ -57,8 +78,13 @@ class ChatRow(Struct, frozen=True, kw_only=True):
     last_at: int
     path: str
     cursor: str = ""
-    session: SessionRow | None = None
-    """Of a session, all that lists show of it."""
+    who: str = ""
+    state: State = ""
+    used: int | None = None
+    """Tokens of all calls."""
+    cost: Cost | None = None
+    compactions: int = 0
+    may_write: bool = False
 
 
 class Lines(Struct, frozen=True):
@@ -69,21 +95,22 @@ class Lines(Struct, frozen=True):
     more: bool = False
 
 
+def filter_of(request: AnyRequest) -> ChatFilter:
+    """The filters in the address."""
+    # Addresses of earlier versions have the trash as a kind.
+    given = {name: value.strip() for name, value in request.query_params.items()}
+    if given.get("kind") == "trash":
+        given |= {"kind": "session", "state": "trash"}
+    try:
+        return msgspec.convert(given, ChatFilter)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"this is no filter: {error}", hint="Choose the filters on the page.") from error
+
+
 @get("/chats")
-async def chats_page(
-    request: AnyRequest,
-    kind: Kind = "",
-    agent: Piece = "",
-    channel: Piece = "",
-    q: Piece = "",
-    sort: Sort = "last",
-    sa: Cursor = "",
-    la: Cursor = "",
-) -> Response[str]:
-    service, access = service_of(request), acting(request, "read", agent=agent or None)
-    wanted = ChatFilter(
-        kind=kind, agent=agent, channel=channel, q=q.strip(), sort=sort, sessions_after=sa, logs_after=la
-    )
+async def chats_page(request: AnyRequest) -> Response[str]:
+    wanted = filter_of(request)
+    service, access = service_of(request), acting(request, "read", agent=wanted.agent or None)
     replies = await replies_in(service, access.principal)
     lines = await _lines(service, access, wanted)
     part = wants_part(request)
@@ -95,13 +122,14 @@ async def chats_page(
         lines=lines,
         replies=replies,
         channels=CHANNELS,
+        states=STATES,
         part=part,
     )
 
 
 async def _lines(service: Service, access: Access, wanted: ChatFilter) -> Lines:
     """Merges two lists of the same order; the next page of each starts after the last row taken from it."""
-    sessions, count_s = await _sessions(access, wanted)
+    sessions, count_s = await _sessions(service, access, wanted)
     logs, count_l = await _logs(service, access.principal, wanted)
     merged = list(heapq.merge(sessions, logs, key=lambda line: _place(wanted.sort, line)))
     page = merged[:ROWS]
@@ -125,24 +153,41 @@ def _place(sort: Sort, line: ChatRow) -> tuple[int, int]:
             return (1 if line.tokens is None else -line.tokens), -line.last_at
 
 
-async def _sessions(access: Access, wanted: ChatFilter) -> tuple[list[ChatRow], int]:
+async def _sessions(service: Service, access: Access, wanted: ChatFilter) -> tuple[list[ChatRow], int]:
     if wanted.kind == "log":
         return [], 0
-    query = Query(
+    query = query_of(service, access.principal, wanted, limit=ROWS + 1, cursor=wanted.sessions_after or None)
+    page = await access.sessions.list(query)
+    return [_of_session(access.principal, row, query.sort) for row in page.items], page.total
+
+
+def query_of(service: Service, who: Principal, wanted: ChatFilter, *, limit: int, cursor: str | None) -> Query:
+    """The sessions that the filters ask for; `Sessions.list` narrows it to what the principal may see."""
+    return Query(
         agent=wanted.agent or None,
         channel=wanted.channel or None,
+        peer=wanted.who or None,
+        homes=_homes(service, who, wanted.agent) if wanted.whose == "mine" else (),
         q=wanted.q or None,
-        status="trashed" if wanted.kind == "trash" else UNTRASHED,
+        status={"trash": "trashed", "archived": "archived"}.get(wanted.state, UNTRASHED),
+        unfinished=wanted.state == "running",
+        waiting={"running": False, "waiting": True}.get(wanted.state),
+        last_role="failed" if wanted.state == "failed" else None,
         sort="newest" if wanted.sort == "last" else wanted.sort,
-        limit=ROWS + 1,
-        cursor=wanted.sessions_after or None,
+        limit=limit,
+        cursor=cursor,
     )
-    page = await access.sessions.list(query)
-    return [_of_session(row, query.sort) for row in page.items], page.total
+
+
+def _homes(service: Service, who: Principal, agent: str) -> tuple[str, ...]:
+    agents = (agent,) if agent else tuple(who.agents or service.agents)
+    homes = (replace(home_key(who, name), channel=channel) for name in agents for channel in HOMES)
+    return tuple(map(keys.format, homes))
 
 
 async def _logs(service: Service, who: Principal, wanted: ChatFilter) -> tuple[list[ChatRow], int]:
-    if wanted.kind in ("session", "trash") or "admin" not in who.scopes:
+    asks_of_sessions = wanted.state or wanted.whose or wanted.who
+    if wanted.kind == "session" or asks_of_sessions or "admin" not in who.scopes:
         return [], 0
     agents = frozenset({wanted.agent}) if wanted.agent else who.agents
     filters = Filter(agents=agents, channel_type=wanted.channel or None, q=wanted.q or None)
@@ -151,7 +196,20 @@ async def _logs(service: Service, who: Principal, wanted: ChatFilter) -> tuple[l
     return [_of_log(item, sort) for item in page.items], page.total
 
 
-def _of_session(row: Session, sort: queries.Sort) -> ChatRow:
+def state_of(row: Session) -> State:
+    """What an operator wants to know of it first."""
+    if row.status == "trashed":
+        return "trash"
+    if row.waiting:
+        return "waiting"
+    if row.unfinished:
+        return "running"
+    if row.last_role == "failed":
+        return "failed"
+    return "archived" if row.status == "archived" else ""
+
+
+def _of_session(who: Principal, row: Session, sort: queries.Sort) -> ChatRow:
     return ChatRow(
         kind="session",
         name=row.label or row.title,
@@ -163,7 +221,12 @@ def _of_session(row: Session, sort: queries.Sort) -> ChatRow:
         last_at=row.last_at,
         path=path_to("chats", "session", row.agent, row.id),
         cursor=queries.cursor_after(row, sort),
-        session=public_row(row),
+        who=row.peer,
+        state=state_of(row),
+        used=sum(use.tokens for use in row.used) if row.used else None,
+        cost=cost_of(row.used),
+        compactions=row.compactions,
+        may_write=owns(who, row),
     )
 
 

@@ -1,4 +1,4 @@
-"""Replies that were not delivered: their number for each row of Chats, and their texts for the drawer.
+"""Replies that were not delivered: their number for each row of Sessions, and their texts for the drawer.
 
 One query finds all of them, whatever the number of rows and of delivered replies.
 """

@@ -26,6 +26,7 @@ from ...core import history
 from ...core.entries import Compaction, Entry
 from ...core.principals import Principal
 from ...core.session import Session, active, marks_of
+from ...core.usage import Cost
 from ...errors import Corrupt
 from ...sessions import Sessions
 from ...texts import Texts, of_header
@@ -180,6 +181,7 @@ def _templates() -> Environment:
         "commas": commas,
         "short": short,
         "moment": moment,
+        "dollars": dollars,
         "rev": rev,
     }
     shared: dict[str, Any] = {"asset": asset, "path": path_to, "level": level, "LONG": markdown.SHOWN_MAX_CHARS}
@@ -215,6 +217,14 @@ def short(number: int) -> str:
     if number < 1_000_000:
         return f"{number / 1_000:.1f}k" if number < 100_000 else f"{number // 1_000}k"
     return f"{number / 1_000_000:.1f}M"
+
+
+def dollars(cost: Cost) -> str:
+    """Small amounts keep two digits that say something; ≥ where a price is unknown."""
+    amount = cost.dollars
+    places = 2 if amount >= 0.1 or not amount else 4
+    shown = f"${amount:,.{places}f}" if amount >= 0.0001 or not amount else "<$0.0001"
+    return shown if cost.whole else f"≥ {shown}"
 
 
 def level(tokens: int) -> str:

@@ -1,0 +1,87 @@
+"""What models were used for: tokens by model, as providers reported them, and their cost by `core/prices`.
+
+What was spent stays spent: neither a rewind nor an undone compaction lowers it. A fork begins with none, because its
+copies were paid for by their source. Summaries are not in it, because their usage is not in the log, and erased answers
+are no longer in it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from . import prices
+from .entries import Assistant
+
+MODELS_MAX = 8
+"""Models that a row tells apart; the others are counted together, without a name and so without a price."""
+COUNT_MAX = 2**53
+"""A larger number is no count of tokens, and not every program can read it."""
+
+
+class ModelUse(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """The tokens of all calls of one model."""
+
+    model: str = ""
+    """Empty: unknown, or several."""
+    input: int = 0
+    """Without what was read from the cache or written to it."""
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write
+
+
+class Cost(Struct, frozen=True):
+    """US dollars, approximately."""
+
+    dollars: float
+    whole: bool
+    """False: some of the models have no price, so it was more."""
+
+
+def use_of(entry: Assistant) -> ModelUse | None:
+    """None if the provider reported nothing."""
+    figures = entry.usage or {}
+    counts = [_count(figures, name) for name in _NAMES]
+    return ModelUse(entry.model or "", *counts) if any(counts) else None
+
+
+_NAMES = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def _count(figures: Mapping[str, Any], name: str) -> int:
+    value: Any = figures.get(name)
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX
+    return value if is_count else 0
+
+
+def added(used: tuple[ModelUse, ...], more: ModelUse) -> tuple[ModelUse, ...]:
+    """In the order in which the models were used first."""
+    known = [one.model for one in used]
+    if more.model not in known and len(used) >= MODELS_MAX:
+        more = ModelUse("", more.input, more.output, more.cache_read, more.cache_write)
+    if more.model not in known:
+        return (*used, more)
+    at = known.index(more.model)
+    return (*used[:at], joined(used[at], more), *used[at + 1 :])
+
+
+def joined(one: ModelUse, other: ModelUse) -> ModelUse:
+    counts = (min(getattr(one, name) + getattr(other, name), COUNT_MAX) for name in _COUNTS)
+    return ModelUse(one.model, *counts)
+
+
+_COUNTS = ("input", "output", "cache_read", "cache_write")
+
+
+def cost_of(used: Iterable[ModelUse]) -> Cost | None:
+    """None if none of the models has a price."""
+    costs = [
+        prices.cost(one.model, dict(zip(_NAMES, (getattr(one, name) for name in _COUNTS), strict=True))) for one in used
+    ]
+    known = [cost for cost in costs if cost is not None]
+    return Cost(sum(known), len(known) == len(costs)) if known else None
