@@ -111,7 +111,7 @@ class Cutting:
         with client, socket.create_connection(self.target) as server:
             forth = threading.Thread(target=self._pass_on, args=(client, server, b""), daemon=True)
             forth.start()
-            self._pass_on(server, client, b"_delta")
+            self._pass_on(server, client, b"delta")
             forth.join()
 
     def _pass_on(self, source, target, mark):

@@ -13,6 +13,7 @@ from ..errors import NotFound
 from ..turns import stopping
 from ..turns.agent import Agent
 from ..turns.asked import Asked
+from ..turns.context_edits import NO_EDITS, ContextEdits
 from ..turns.relay import Upstream
 from ..turns.relay_call import RelayCall
 from ..turns.stored_calls import StoredCall
@@ -44,13 +45,14 @@ class Relaying:
         vendor_system: str = "",
         goes_on: bool = False,
         keeps_pieces: bool = False,
+        edits: ContextEdits = NO_EDITS,
     ) -> tuple[RelayCall, tuple[str, ...]]:
         """One call with the request's own tools, or a turn of one of our agents (`asked.kind`).
 
         Returns when the words are durable: the call, which the caller must detach from, and the names of parameters
         that the model cannot follow and that are left out. `model`: PROVIDER:NAME; None: that of the settings.
         `vendor_system`: text before the system text that only Anthropic's API is sent. `goes_on`: to its end, though
-        nobody listens. `keeps_pieces`: the stream can be told again after a restart.
+        nobody listens. `keeps_pieces`: the stream can be told again after a restart. `edits`: of the context, first.
         """
         asked = replace(asked, principal=self.principal)
         if asked.kind == "agent":
@@ -62,7 +64,7 @@ class Relaying:
         agent = await self._headed(asked, model, vendor_system)
         kept, left_out = fitting(parameters, agent.provider.takes)
         upstream = Upstream(
-            agent=agent, parameters=kept, max_output=max_output, goes_on=goes_on, keeps_pieces=keeps_pieces
+            agent=agent, parameters=kept, max_output=max_output, goes_on=goes_on, keeps_pieces=keeps_pieces, edits=edits
         )
         return await self._relays.start(asked, upstream), left_out
 
@@ -98,6 +100,12 @@ class Relaying:
         end = call.turn + len(call.words)
         log = await self._store.read(call.row.id, before=end + 1, incarnation=call.row.incarnation)
         live = live_path(marks_of(log), end)
+        return [entry for entry in log if on_path(entry.seq, live)]
+
+    async def live_entries(self, row: Session) -> list[Entry]:
+        """The entries of a session that count."""
+        log = await self._store.read(row.id, incarnation=row.incarnation)
+        live = live_path(marks_of(log), log[-1].seq) if log else []
         return [entry for entry in log if on_path(entry.seq, live)]
 
     async def is_deleted(self, call: StoredCall) -> bool:

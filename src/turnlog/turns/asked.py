@@ -117,6 +117,8 @@ def notes(asked: Asked, decision: Decision, ask: str, heads: Mapping[str, int], 
     }
     if asked.says_where:
         note["part"] = True
+    if not asked.asks:
+        note["compacts"] = True
     if asked.kind == "agent":
         note["agent"] = True  # whatever is said then is told to the client as one message
     if asked.echo is not None:

@@ -71,6 +71,8 @@ class Compactor(Struct, frozen=True, kw_only=True):
     """The summariser's window, if it is not that of the turn's model."""
     words: int | None = None
     chars: int | None = None
+    focus: str = ""
+    """What every summary should keep, if nothing else is asked for."""
     on_request: OnRequest = unlogged
     timeout_s: float = SUMMARY_TIMEOUT_S
     backoff_s: float = retry.BACKOFF_S
@@ -95,7 +97,7 @@ class Compactor(Struct, frozen=True, kw_only=True):
     async def fold(self, journal: Journal, step: Compact, limits: Limits, focus: str = "") -> Folded:
         """A compaction whose summary passes the checks."""
         with self.telemetry.compaction(journal.session_id, step) as made:
-            folded = await self._fold(journal, step, limits, focus)
+            folded = await self._fold(journal, step, limits, focus or self.focus)
             made(folded.body)
         return folded
 
@@ -290,13 +292,13 @@ async def compact_now(
     """
     if not dry_run:
         await mark_cut_short(journal)
-    folded = await compactor.fold(journal, _asked_for(journal, limits), limits, focus)
+    folded = await compactor.fold(journal, asked_for(journal, limits), limits, focus)
     if not dry_run:
         await journal.append(folded.body, *folded.along)
     return folded.body
 
 
-def _asked_for(journal: Journal, limits: Limits) -> Compact:
+def asked_for(journal: Journal, limits: Limits) -> Compact:
     """A manual compaction also compacts what would fit: if a token budget keeps everything, all but the last turn."""
     transcript = journal.transcript
     plan = guard.worthwhile(transcript, limits)

@@ -168,7 +168,7 @@ class Places:
             for digest in list(self._known)[: KNOWN_MESSAGES // 2]:
                 del self._known[digest]
         said = Said(asked.messages, asked.read, self._known, wire=asked.wire)
-        if not said.atoms:
+        if not said.atoms and (asked.asks or not asked.says_where):
             raise UsageError("the request says nothing", hint="Send at least one message with words.")
         if len(said.atoms) > ATOMS_MAX:
             raise UsageError(f"more than {ATOMS_MAX:,} messages, calls and results", hint="Begin a new conversation.")

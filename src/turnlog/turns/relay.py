@@ -31,10 +31,11 @@ from ..core.tokens import input_tokens
 from ..errors import Busy, ProviderBusy, ProviderRefused, TurnlogError
 from ..runtime import tracing
 from ..stores import Store
-from . import guarded_call, relay_ends, retelling, retry, stopping
+from . import context_edits, guarded_call, relay_ends, retelling, retry, stopping
 from .agent import Agent
 from .asked import Asked
 from .compactor import OnRequest, unlogged
+from .context_edits import COMPACTED
 from .journal import Journal
 from .places import Entrance, Places
 from .relay_call import CompactionNote, RelayCall, pieces_of
@@ -197,6 +198,10 @@ class Relays:
     async def _answer(self, call: RelayCall, journal: Journal, upstream: Upstream) -> None:
         try:
             reply = await self._fitted(call, journal, upstream)
+            if reply.stop == COMPACTED:
+                self._tell_end(call, journal)
+                call.end(reply)
+                return
             stored = (await journal.append(*relay_ends.pieces(call, upstream, reply), reply))[-1]
         except asyncio.CancelledError:
             with suppress(TurnlogError):  # the session or the store may be gone
@@ -217,16 +222,23 @@ class Relays:
         assert isinstance(stored, Assistant)
         if call.stream is not None:
             call.stream.add(events.of_usage(stored))
+        self._tell_end(call, journal)
+        call.end(stored)
+
+    def _tell_end(self, call: RelayCall, journal: Journal) -> None:
+        if call.stream is not None:
             row = journal.row
             call.stream.add(Done(session_id=row.id, token_estimate=row.token_estimate, title=row.title))
-        call.end(stored)
 
     async def _fitted(self, call: RelayCall, journal: Journal, upstream: Upstream) -> Assistant:
         agent, limits = await self._ready(upstream)
+        agent, limits = upstream.edits.agent(agent), upstream.edits.limits(limits)
         last = journal.end
         made: list[Prompt] = []
         telemetry = self._runner.telemetry if call.stored else SILENT
         agent = agent if call.stored else agent.unrecorded()
+        if edited := await context_edits.apply(call, journal, agent, limits, upstream.edits):
+            return edited
         await _compact_after_overflow(call, journal, agent, limits)
         fitted = await guarded_call.run(
             journal,
@@ -256,7 +268,9 @@ class Relays:
     async def _attempt(
         self, call: RelayCall, agent: Agent, upstream: Upstream, attempts: "_Attempts", shown: History, tell: Tell
     ) -> Assistant:
-        call.compaction = _compaction(attempts.journal, attempts.last)  # known before the first piece is told
+        if made := _compaction(attempts.journal, attempts.last):  # known before the first piece is told
+            call.compaction = CompactionNote(made.seq, made.tokens_before, made.tokens_after)
+            call.summary = made.summary
         prompt = prompts.assemble(
             shown,
             tools=[ToolDefinition(**tool) for tool in agent.limits.tools],
@@ -287,7 +301,8 @@ class Relays:
             told,
             lambda seqs: None,
         )
-        call.compaction = _compaction(journal, begun)
+        if made := _compaction(journal, begun):
+            call.compaction = CompactionNote(made.seq, made.tokens_before, made.tokens_after)
         said = [entry for entry in journal.stored if isinstance(entry, Assistant) and entry.seq > begun]
         if told.error is not None:
             call.end(None, told.error)
@@ -363,6 +378,6 @@ async def _compact_after_overflow(call: RelayCall, journal: Journal, agent: Agen
         await agent.compactor.compact(journal, step, limits, call.tell)
 
 
-def _compaction(journal: Journal, after: int) -> CompactionNote | None:
-    made = [entry for entry in journal.stored if isinstance(entry, Compaction) and entry.seq > after]
-    return CompactionNote(made[-1].seq, made[-1].tokens_before, made[-1].tokens_after) if made else None
+def _compaction(journal: Journal, after: int) -> Compaction | None:
+    """The newest compaction after this entry."""
+    return next((e for e in reversed(journal.stored) if isinstance(e, Compaction) and e.seq > after), None)

@@ -45,6 +45,10 @@ class RelayCall:
         self.estimate = 0
         """About how many tokens the prompt has."""
         self.compaction: CompactionNote | None = None
+        self.summary = ""
+        """Of that compaction."""
+        self.cleared: tuple[int, int] | None = None
+        """The number of tool results that were cleared, and the tokens that this saved."""
         self.pieces: list[Delta] = []
         self.reply: Assistant | None = None
         self.error: Exception | None = None

@@ -3,11 +3,13 @@
 import asyncio
 
 from ..core import events
+from ..core.entries import Assistant
 from ..core.events import ErrorEvent
 from ..core.rows import milliseconds
 from ..errors import Busy, ProviderBusy
 from ..stores import Store
 from . import stored_calls, told_pieces
+from .context_edits import COMPACTED, answer_of
 from .relay_call import CompactionNote, RelayCall
 from .stored_calls import StoredCall
 from .stream import TurnStream
@@ -36,7 +38,7 @@ async def follow(store: Store, call: RelayCall, stored: StoredCall) -> None:
 
 
 def is_over(stored: StoredCall) -> bool:
-    if stored.failed is not None:
+    if stored.failed is not None or (stored.compacts and stored.compaction is not None):
         return True
     return stored.answer is not None and not (stored.is_agents and stored.answer.stop == "tool_use")
 
@@ -46,10 +48,13 @@ def fill(call: RelayCall, stored: StoredCall) -> None:
     if stored.compaction is not None:
         made = stored.compaction
         call.compaction = CompactionNote(made.seq, made.tokens_before, made.tokens_after)
+        call.summary = made.summary
     if answer is not None:
         for piece in told_pieces.read(stored.pieces, answer):
             call.add(piece)
-    if answer is not None and answer.stop not in ("error", "interrupted"):
+    if stored.compacts and stored.failed is None:
+        _fill_compaction(call, stored)
+    elif answer is not None and answer.stop not in ("error", "interrupted"):
         call.end(answer)
     elif stored.failed is not None and stored.failed.code != "stopped":
         reason = stored.failed.reason or "the call failed"
@@ -59,6 +64,15 @@ def fill(call: RelayCall, stored: StoredCall) -> None:
     else:
         call.stopping = True
         call.end(None, Busy("the call was stopped", hint="Send the request again."))
+
+
+def _fill_compaction(call: RelayCall, stored: StoredCall) -> None:
+    """Without a compaction nothing would have been gained, and the answer stands for everything up to the words."""
+    if stored.compaction is None:
+        call.compaction = CompactionNote(stored.turn + len(stored.words), 0, 0)
+        call.end(Assistant(content=[], stop=COMPACTED))
+    else:
+        call.end(answer_of(stored.compaction))
 
 
 def _begun(stored: StoredCall) -> RelayCall:

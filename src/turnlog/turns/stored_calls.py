@@ -36,6 +36,11 @@ class StoredCall(Struct, frozen=True, kw_only=True):
     """How the answer came (`told_pieces`)."""
 
     @property
+    def compacts(self) -> bool:
+        """Whether a compaction was asked for, and no answer."""
+        return bool(self.note.get("compacts"))
+
+    @property
     def is_agents(self) -> bool:
         return bool(self.note.get("agent"))
 

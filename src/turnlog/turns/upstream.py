@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from ..core.parameters import NONE, Parameters
 from .agent import Agent
+from .context_edits import NO_EDITS, ContextEdits
 
 
 class Upstream(Struct, frozen=True, kw_only=True):
@@ -17,5 +18,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
     max_output: int | None = None
     goes_on: bool = False
     """Whether the call goes to its end though nobody listens."""
+    edits: ContextEdits = NO_EDITS
+    """What the client wants to be done to its context first."""
     keeps_pieces: bool = False
     """Whether the log keeps in which pieces the answer came."""

@@ -118,7 +118,7 @@ def test_parameters_reach_claude_in_its_own_names(relay):
     sent = relay.sent()
     assert {name: sent[name] for name in given} == given
     assert sent["max_tokens"] == 100
-    assert set(answer.headers["turnlog-ignored"].split(",")) == {"context_management", "x"}
+    assert set(answer.headers["turnlog-ignored"].split(",")) == {"x"}
 
 
 def test_parameters_reach_another_family_in_its_names(relay):

@@ -6,6 +6,7 @@ import pytest
 
 from tests.providers.wire import Said
 from turnlog.server.compatible import chat_completions, messages
+from turnlog.server.compatible.reading import RequestFields
 from turnlog.settings import ApiSettings
 
 from .serving import HI, serving
@@ -52,7 +53,8 @@ def test_fields_that_name_a_person_are_no_names_unless_the_settings_say_so():
 def test_the_first_name_counts_on_both_wires(headers, metadata, name):
     assert read(ApiSettings(), headers, metadata=metadata).name == name
     body = json.dumps({"model": "m", "max_tokens": 9, "messages": HI, "metadata": metadata}).encode()
-    assert messages.read(body, headers, ApiSettings()).name == name
+    fields = RequestFields(body)
+    assert messages.read(fields, fields.messages(), headers, ApiSettings()).name == name
 
 
 def test_answers_can_be_plain_and_the_routes_switched_off(tmp_path):

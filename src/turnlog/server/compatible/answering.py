@@ -19,12 +19,14 @@ from ...errors import NotFound
 from ...providers import Delta
 from ...settings import ApiSettings
 from ...turns.asked import Asked
+from ...turns.context_edits import NO_EDITS
 from ...turns.relay_call import RelayCall
 from ..http import idempotency
 from ..http.problems import Refusal
 from ..http.sse import ASK_AGAIN_S, BATCH_MAX, KEEPALIVE_S
 from ..service import AnyRequest, Service, principal_of, service_of, token_of
 from . import errors, models, reading
+from .compaction_doors import FIELD
 from .errors import Family, InvalidField
 from .messages import thread_not_found
 from .models import Target
@@ -90,6 +92,8 @@ async def answer(request: AnyRequest, wire: str, family: Family, read: WireReque
     target = models.target_of(service.settings, read.model, relaying.principal)
     if target.agent and read.tools:
         raise InvalidField("an agent brings its own tools", hint="Leave out tools.", param="tools")
+    if target.agent and read.is_compaction:
+        raise InvalidField("a compaction is made by a model", hint="Name no agent.", param="model")
     asked = asked_of(request, wire, read, target, relaying.principal)
     if read.after is not None and wire == "messages":
         asked = await _with_head(relaying, asked)
@@ -99,6 +103,8 @@ async def answer(request: AnyRequest, wire: str, family: Family, read: WireReque
         dropped.append("idempotency-key")
     if target.agent and read.system:
         dropped.append(read.param_names.get("system", "system"))
+    if target.agent and read.edits != NO_EDITS:
+        dropped.append(FIELD)
     api = service.settings.api
     return Answering(
         call,
@@ -126,6 +132,7 @@ async def _started(
             max_output=read.max_output,
             vendor_system=read.vendor_system,
             goes_on=bool(read.echo.get("background")),
+            edits=read.edits,
             keeps_pieces=asked.echo is not None and read.is_stream and asked.echo.get("store") is not False,
         )
     except BaseException:
@@ -193,10 +200,15 @@ class Answering:
         self._announces = announces
         self._refuses = refuses
         self._is_awaited = True
+        self._tell_whole: Callable[[RelayCall], Awaitable[bytes]] | None = None
 
     def leave_at_once(self) -> None:
         """The client does not wait for the answer: it is told that there will be one."""
         self._is_awaited = False
+
+    def tell_whole(self, tell: Callable[[RelayCall], Awaitable[bytes]]) -> None:
+        """The answer is told by this function instead of its writer."""
+        self._tell_whole = tell
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         whole = False
@@ -222,7 +234,11 @@ class Answering:
         if self._call.reply is None:
             await self._refuse(send)
             return True
-        await self._send(send, 200, self._writer.whole(self._call.reply, self._note()), b"application/json")
+        if self._tell_whole is not None:
+            body = await self._tell_whole(self._call)
+        else:
+            body = self._writer.whole(self._call.reply, self._note())
+        await self._send(send, 200, body, b"application/json")
         return True
 
     async def _streamed(self, send: Send) -> bool:

@@ -14,7 +14,8 @@ from ...core.entries import Assistant, Block, tool_uses
 from ...providers import CallPiece, Delta
 from ...settings import ApiSettings
 from ...turns.relay_call import RelayCall, written_input
-from . import errors
+from . import errors, response_ids as ids
+from .compaction_doors import CLEAR_THINKING, CLEAR_TOOLS, COMPACT
 from .reading import WireRequest
 
 STOPS = frozenset(
@@ -26,6 +27,7 @@ STOPS = frozenset(
         "pause_turn",
         "refusal",
         "model_context_window_exceeded",
+        "compaction",
     }
 )
 USAGE = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
@@ -49,7 +51,9 @@ class EventsWriter:
         self._waiting: dict[int, list[CallPiece]] = {}
 
     def whole(self, reply: Assistant, note: dict[str, Any] | None) -> bytes:
-        body = self._message(_blocks(reply), _stop(reply), usage_of(reply))
+        made = self._compaction()
+        content = [made, *_blocks(reply)] if made else _blocks(reply)
+        body = {**self._message(content, _stop(reply), usage_of(reply)), **self._edits()}
         return errors.encode({**body, "turnlog": note} if note else body)
 
     def begin(self) -> bytes:
@@ -57,7 +61,7 @@ class EventsWriter:
         return _event("message_start", message=self._message([], None, usage)) + PING
 
     def piece(self, piece: Delta) -> bytes:
-        frames = b""
+        frames = self._compacted()
         if piece.thinking:
             frames += self._words("thinking", piece.thinking, piece.begins)
         if piece.signature:
@@ -71,7 +75,7 @@ class EventsWriter:
         return frames
 
     def end(self, reply: Assistant, note: dict[str, Any] | None) -> bytes:
-        frames = b""
+        frames = self._compacted()
         for index, call in enumerate(tool_uses(reply)):
             if index not in self._written and index not in self._waiting:  # its pieces did not come
                 self._waiting[index] = [CallPiece(index, call["id"], call["name"], written_input(call))]
@@ -79,12 +83,37 @@ class EventsWriter:
             frames += self._begin_call(self._waiting.pop(index))
         frames += self._close()
         delta = {"stop_reason": _stop(reply), "stop_sequence": None}
-        more = {"turnlog": note} if note else {}
+        more = {**({"turnlog": note} if note else {}), **self._edits()}
         frames += _event("message_delta", delta=delta, usage=usage_of(reply), **more)
         return frames + _event("message_stop")
 
     def failed(self, error: Exception, request_id: str) -> bytes:
         return b"event: error\ndata: %b\n\n" % errors.encode(errors.body_of(error, "anthropic", request_id))
+
+    def _compaction(self) -> Block | None:
+        """The block that a client asked for; its handle stands for everything up to the compaction."""
+        made, stream = self._call.compaction, self._call.stream
+        if made is None or stream is None or COMPACT not in self._request.edit_kinds or not self._call.summary:
+            return None
+        coded = ids.handle(self._call.session_id, made.seq, stream.incarnation or "")
+        return {"type": "compaction", "content": self._call.summary, "encrypted_content": coded}
+
+    def _compacted(self) -> bytes:
+        if self._index >= 0 or (made := self._compaction()) is None:
+            return b""
+        frames = self._start("block", {"type": "compaction", "content": None})
+        delta = {"type": "compaction_delta", "content": made["content"], "encrypted_content": made["encrypted_content"]}
+        return frames + self._delta(delta) + self._close()
+
+    def _edits(self) -> dict[str, Any]:
+        """What was done to the context, for a client that asked for it."""
+        kinds, applied = self._request.edit_kinds, list[dict[str, Any]]()
+        if CLEAR_TOOLS in kinds and self._call.cleared is not None:
+            uses, saved = self._call.cleared
+            applied.append({"type": CLEAR_TOOLS, "cleared_tool_uses": uses, "cleared_input_tokens": saved})
+        if CLEAR_THINKING in kinds:
+            applied.append({"type": CLEAR_THINKING, "cleared_thinking_turns": 0, "cleared_input_tokens": 0})
+        return {"context_management": {"applied_edits": applied}} if kinds else {}
 
     def _message(self, content: list[Block], stop: str | None, usage: dict[str, int]) -> dict[str, Any]:
         return {

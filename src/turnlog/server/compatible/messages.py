@@ -9,7 +9,8 @@ from ...core.content import check_json
 from ...core.entries import Assistant, Block, Content, Message, ToolResult, User
 from ...core.parameters import Parameters, ToolChoice
 from ...settings import ApiSettings
-from . import reading
+from ...turns.context_edits import NO_EDITS
+from . import compaction_doors, reading
 from .errors import InvalidField, Unknown
 from .reading import RequestFields, WireRequest
 
@@ -51,16 +52,24 @@ def version_of(headers: Mapping[str, str]) -> str:
     return version
 
 
-def read(body: bytes, headers: Mapping[str, str], api: ApiSettings, *, counts: bool = False) -> WireRequest:
-    """`counts`: for /count_tokens, which needs no max_tokens and knows no threads."""
+def read(
+    fields: RequestFields,
+    messages: list[bytes],
+    headers: Mapping[str, str],
+    api: ApiSettings,
+    *,
+    counts: bool = False,
+    point: tuple[str, int] | None = None,
+) -> WireRequest:
+    """`counts`: for /count_tokens, which needs no max_tokens and knows no threads. `point`: the session and the entry
+    that stand before the messages.
+    """
     version = version_of(headers)
-    fields = RequestFields(body)
     if version != VERSIONS[0]:
         for name in SAMPLING:
             if fields.take(name, object) is not None:
                 raise InvalidField(f"{name} is not supported with anthropic-version {version}", param=name)
     model = fields.needed("model", str)
-    messages = fields.messages()
     read_one = reading.located(messages, partial(read_message, version=version))
     _check_last(messages)
     system, vendor_system = _system(fields.take("system", object))
@@ -69,6 +78,7 @@ def read(body: bytes, headers: Mapping[str, str], api: ApiSettings, *, counts: b
     max_output = fields.count("max_tokens") if counts else _needed_count(fields)
     fields.take("cache_control", object)
     parameters = _parameters(fields, metadata, server_tools, headers)
+    edits, edit_kinds = compaction_doors.of_messages(fields)
     after = None if counts else _thread(fields.take("thread", dict[str, Any]))
     return WireRequest(
         model=model,
@@ -85,6 +95,9 @@ def read(body: bytes, headers: Mapping[str, str], api: ApiSettings, *, counts: b
         is_stored=reading.is_stored(headers, None, api.store_false),
         ignored=tuple(fields.rest()),
         after=after,
+        point=point,
+        edits=NO_EDITS if counts else edits,
+        edit_kinds=edit_kinds,
     )
 
 

@@ -16,6 +16,7 @@ from ...core import content as contents, strict_json
 from ...core.entries import Block, Content, Message, text_of
 from ...core.parameters import Parameters
 from ...errors import UsageError
+from ...turns.context_edits import NO_EDITS, ContextEdits
 from ..http.limits import too_large
 from ..http.problems import Refusal
 from ..service import AnyRequest
@@ -68,8 +69,15 @@ class WireRequest(Struct, frozen=True, kw_only=True):
     """(session, entry): these messages follow everything up to that entry."""
     echo: dict[str, Any] = {}
     """What the log keeps of the request so that its answer can be told again (`response_objects`)."""
-    is_compaction: bool = False
-    """Whether a compaction is asked for, and no answer."""
+    edits: ContextEdits = NO_EDITS
+    """What is to be done to the context first."""
+    edit_kinds: tuple[str, ...] = ()
+    """The types of the edits that the answer tells about."""
+
+    @property
+    def is_compaction(self) -> bool:
+        """Whether a compaction is asked for, and no answer."""
+        return self.edits.compacts_now
 
     def kept_parameters(self) -> dict[str, Any]:
         """The parameters as the log keeps them."""

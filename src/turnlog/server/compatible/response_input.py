@@ -5,7 +5,7 @@ Everything is looked up as the principal: what another has stored does not exist
 
 from ...access.relaying import Relaying
 from ...errors import NotFound
-from . import reading, response_ids as ids, responses, stored_responses
+from . import compaction_doors, reading, response_ids as ids, responses, stored_responses
 from .errors import InvalidField, Unknown
 from .reading import RequestFields
 from .responses import InputItems, ReadInput
@@ -65,13 +65,5 @@ async def _after_compaction(relaying: Relaying, given: InputItems) -> tuple[tupl
     if last is None:
         return None, given
     at, coded = last
-    point = ids.read_handle(coded)
-    row = await relaying.own_session(point.session) if point is not None else None
-    if point is None or row is None or not ids.is_ours(point, row.incarnation) or point.seq > row.last_seq:
-        raise InvalidField(
-            "the compaction was not made here, or its session is gone",
-            hint="Send the messages that it stands for.",
-            param=f"input[{at}]",
-            code="invalid_compaction",
-        )
-    return (point.session, point.seq), responses.of_raws(given.raws[at + 1 :])
+    point = await compaction_doors.after_handle(relaying, coded, f"input[{at}]")
+    return point, responses.of_raws(given.raws[at + 1 :])

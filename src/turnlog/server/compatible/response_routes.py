@@ -1,5 +1,7 @@
 """The routes under /v1/responses."""
 
+from functools import partial
+
 from litestar import Response, delete, get, post
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
@@ -24,6 +26,17 @@ async def post_responses(request: AnyRequest) -> ASGIApp:
     answering = await answer(request, "responses", "openai", read, writer_of)
     if read.echo.get("background") and not read.is_stream:
         answering.leave_at_once()
+    return answering
+
+
+@post("/v1/responses/compact", status_code=200, operation_id="compactResponse", summary="Compact now", tags=TAGS)
+async def compact(request: AnyRequest) -> ASGIApp:
+    api = api_of(request)
+    fields = RequestFields(await reading.body_of(request))
+    relaying = relaying_of(request)
+    read = responses.read_compaction(fields, await response_input.found(relaying, fields), request.headers, api)
+    answering = await answer(request, "responses", "openai", read, writer_of)
+    answering.tell_whole(partial(stored_responses.compacted, relaying))
     return answering
 
 
@@ -116,6 +129,7 @@ async def refuse_socket(request: AnyRequest) -> Response[bytes]:
 
 ROUTES = (
     post_responses,
+    compact,
     refuse_socket,
     count_input_tokens,
     get_response,

@@ -13,7 +13,8 @@ from ...core.entries import Message
 from ...core.parameters import JSON_OBJECT, Parameters, ToolChoice
 from ...errors import UsageError
 from ...settings import ApiSettings
-from . import reading, response_ids as ids, response_items as items
+from ...turns.context_edits import NO_EDITS, ContextEdits
+from . import compaction_doors, reading, response_ids as ids, response_items as items
 from .errors import InvalidField, Unknown
 from .reading import RequestFields, WireRequest
 from .response_items import HEAD_ROLES, ItemHead
@@ -113,7 +114,12 @@ def read(fields: RequestFields, found: ReadInput, headers: Mapping[str, str], ap
     named = {name: value for name in api.session_from if (value := fields.take(name, str))}
     metadata = metadata_of(fields)
     store = fields.take("store", bool)
+    edits = compaction_doors.of_responses(fields)
+    if is_compaction:
+        edits = ContextEdits(compacts_now=True)
     echo = _echo(fields, found, instructions, metadata, store, ignored)
+    if edits != NO_EDITS:
+        echo["compaction"] = True
     return WireRequest(
         model=model,
         is_stream=bool(fields.take("stream", bool, False)),
@@ -131,7 +137,7 @@ def read(fields: RequestFields, found: ReadInput, headers: Mapping[str, str], ap
         tip=found.tip,
         point=found.point,
         echo=echo,
-        is_compaction=is_compaction,
+        edits=edits,
     )
 
 
@@ -336,3 +342,32 @@ def response_not_found(response_id: str) -> Unknown:
 def conversation_not_found(conversation_id: str) -> Unknown:
     text = f"Conversation with id {conversation_id[:200]!r} not found."
     return Unknown(text, hint=GONE, code="conversation_not_found")
+
+
+def read_compaction(
+    fields: RequestFields, found: ReadInput, headers: Mapping[str, str], api: ApiSettings
+) -> WireRequest:
+    """POST /v1/responses/compact: the input is compacted, and `instructions` say what the summary should keep."""
+    model, focus = fields.needed("model", str), fields.take("instructions", str, "") or ""
+    raws, heads = found.given.raws, found.given.heads
+    texts, first = _head(raws, heads)
+    if len(heads) == first and not (found.after or found.point):
+        raise InvalidField("there is nothing to compact", param="input")
+    messages, starts = items.grouped(raws[first:], heads[first:])
+    return WireRequest(
+        model=model,
+        is_stream=False,
+        system="\n\n".join(texts),
+        tools=[],
+        parameters=Parameters(),
+        max_output=None,
+        messages=messages,
+        read=_located(messages, [start + first for start in starts]),
+        name=reading.session_name(headers, {}, {}),
+        is_stored=reading.is_stored(headers, None, api.store_false),
+        ignored=tuple(fields.rest()),
+        after=found.after,
+        point=found.point,
+        echo={"compaction": True},
+        edits=ContextEdits(compacts_now=True, focus=focus),
+    )

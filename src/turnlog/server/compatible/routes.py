@@ -6,10 +6,11 @@ from litestar import Request, Response, post
 from litestar.types import ASGIApp
 
 from ..service import AnyRequest, service_of
-from . import chat_completions, conversations, errors, messages, models, reading, response_routes
+from . import chat_completions, compaction_doors, conversations, errors, messages, models, reading, response_routes
 from .answering import answer, api_of, asked_of, relaying_of, request_id
 from .chat_completions import ChatWriter
 from .message_events import EventsWriter
+from .reading import RequestFields
 
 TAGS = ["compatible"]
 
@@ -24,19 +25,35 @@ async def post_chat_completions(request: AnyRequest) -> ASGIApp:
 @post("/v1/messages", status_code=200, operation_id="createMessage", summary="Anthropic's messages", tags=TAGS)
 async def post_messages(request: AnyRequest) -> ASGIApp:
     api = api_of(request)
-    read = messages.read(await reading.body_of(request), request.headers, api)
+    fields = RequestFields(await reading.body_of(request))
+    said, point = await _messages(request, fields)
+    read = messages.read(fields, said, request.headers, api, point=point)
     return await answer(request, "messages", "anthropic", read, EventsWriter)
 
 
 @post("/v1/messages/count_tokens", status_code=200, operation_id="countTokens", summary="Count tokens", tags=TAGS)
 async def count_tokens(request: AnyRequest) -> Response[bytes]:
     api = api_of(request)
-    read = messages.read(await reading.body_of(request), request.headers, api, counts=True)
+    fields = RequestFields(await reading.body_of(request))
+    said, point = await _messages(request, fields)
+    read = messages.read(fields, said, request.headers, api, counts=True, point=point)
     relaying = relaying_of(request)
     target = models.target_of(service_of(request).settings, read.model, relaying.principal)
     asked = asked_of(request, "messages", read, target, relaying.principal)
     counted = await relaying.count_tokens(asked, target.model, vendor_system=read.vendor_system)
     return models.answer({"input_tokens": max(1, counted)})
+
+
+async def _messages(request: AnyRequest, fields: RequestFields) -> tuple[list[bytes], tuple[str, int] | None]:
+    """The messages, and what stands before them: a block of compaction stands for everything up to it."""
+    said = fields.messages()
+    last = compaction_doors.last_block(said)
+    if last is None:
+        return said, None
+    at, coded = last
+    point = await compaction_doors.after_handle(relaying_of(request), coded, f"messages[{at}]")
+    rest = compaction_doors.without_block(said[at])
+    return [*([rest] if rest else []), *said[at + 1 :]], point
 
 
 def answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

@@ -11,7 +11,7 @@ from ...core.user_content import with_words
 from ...errors import NotFound
 from ...turns.relay_call import RelayCall
 from ...turns.stored_calls import StoredCall
-from . import response_ids as ids, response_items as items
+from . import errors, response_ids as ids, response_items as items, response_objects as objects
 from .response_events import ResponseWriter
 from .response_items import ResponseItem
 from .response_objects import ECHO, ResponseFacts
@@ -133,3 +133,22 @@ def items_of(entry: Message, session: str) -> list[ResponseItem]:
     if isinstance(entry, Assistant):
         return items.answer_items(entry.content, session, entry.seq, seals=True)
     return items.input_items(entry, session, entry.content or "")
+
+
+async def compacted(relaying: Relaying, call: RelayCall) -> bytes:
+    """The object of a compaction: the user's messages that it keeps, and the item that stands for everything."""
+    stored = await relaying.stored(call.session_id, call.turn)
+    assert call.compaction is not None
+    assert call.reply is not None
+    first = stored.compaction.first_kept if stored.compaction else 0
+    kept = [entry for entry in await relaying.live_entries(stored.row) if entry.seq >= first]
+    said = [item for item in log_items(stored.row, kept) if item.get("role") == "user"]
+    made = items.compaction_item(call.session_id, call.compaction.seq, stored.row.incarnation)
+    body = {
+        "id": ids.response(call.session_id, call.turn),
+        "object": "response.compaction",
+        "created_at": call.began_ms // 1000,
+        "output": [*said, made],
+        "usage": objects.usage_of(call.reply),
+    }
+    return errors.encode(body)

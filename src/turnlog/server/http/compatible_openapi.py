@@ -39,7 +39,7 @@ _PAGE: dict[str, Any] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": 100},
     "order": {"enum": ["asc", "desc"]},
 }
-_INPUTS = ("createResponse", "countInputTokens")
+_INPUTS = ("createResponse", "countInputTokens", "compactResponse")
 _QUERIES = {
     "getResponse": {"stream": {"type": "boolean"}, "starting_after": {"type": "integer", "minimum": 0}},
     "listInputItems": _PAGE,
