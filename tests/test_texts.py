@@ -10,7 +10,20 @@ from turnlog.texts import TABLE, Texts, of_header, of_locale
 
 SRC = WEB.parent
 MADE_UP = {
-    "page": ("note_", "trigger_", "status_", "sort_", "try_", "type_", "one_", "reply_state_", "replies_", "erased_"),
+    "page": (
+        "note_",
+        "trigger_",
+        "status_",
+        "sort_",
+        "try_",
+        "type_",
+        "one_",
+        "reply_state_",
+        "replies_",
+        "erased_",
+        "audit_",
+        "file_",
+    ),
     "terminal": ("guard_", "slash_"),
     "channel": (),
 }

@@ -65,7 +65,7 @@ class UnsupportedParameter(UsageError):
 class Denied(TurnlogError):
     """You may not see or change this."""
 
-    hint = "Use a token with the scope this needs."
+    hint = "Use a token, or a principal, with the scope that this needs."
 
 
 class NotFound(TurnlogError):
@@ -163,6 +163,8 @@ class ContentRefused(ProviderRefused):
 
 class StoreError(TurnlogError):
     """The store failed."""
+
+    hint = "Check the disk or the database, then try again."
 
 
 class StoreUnavailable(StoreError):

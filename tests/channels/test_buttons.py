@@ -109,7 +109,7 @@ class Feishu:
 
 
 PLATFORMS = [Telegram(), Slack(), Discord(), Feishu()]
-LABELS = {"feishu": ("批准", "本会话总是批准", "拒绝")}
+LABELS = {"feishu": ("批准", "在本会话中总是批准", "拒绝")}
 ENGLISH = ("Approve", "Always in this chat", "Deny")
 every_platform = pytest.mark.parametrize("on", PLATFORMS, ids=lambda one: one.kind)
 

@@ -58,9 +58,9 @@ def test_an_administrator_sees_who_approved_what_and_undoes_a_file(tmp_path, pho
             await page.get_by_role("alert").filter(has_text="has changed since").wait_for()
             visitor.trouble[:] = [text for text in visitor.trouble if "409" not in text]
             await page.get_by_role("button", name="Undo all the same").click()
-            await page.get_by_role("status").filter(has_text="a.txt is as it was").wait_for()
+            await page.get_by_role("status").filter(has_text="a.txt has its former content again").wait_for()
             assert not (server.home / "workspace" / "a.txt").exists()
-            await page.get_by_text("No file can be undone.").wait_for()
+            await page.get_by_text("No written file can be restored.").wait_for()
 
         visit(server, steps, **({"viewport": {"width": 390, "height": 844}} if phone else {}))
 

@@ -27,10 +27,10 @@ def test_words_are_listed_then_erased_after_a_confirmation(tmp_path):
             await visitor.goto(f"/session/main/{sid}")
             await page.get_by_role("link", name="Erase words…").click()
             await page.get_by_label("Every entry that contains this text").fill("xyzzy-77")
-            await page.get_by_role("button", name="List what holds it").click()
+            await page.get_by_role("button", name="List the places").click()
             table = page.locator("#found table")
             assert await table.locator("tbody tr").count() == 3
-            assert "tick “Also what still counts”" in await table.inner_text()
+            assert "tick “Also entries that still count”" in await table.inner_text()
             assert "listed only" in await table.inner_text()
             assert "XYZZY" not in (await table.inner_text()).upper()
             assert await visitor.axe() == []
@@ -41,9 +41,9 @@ def test_words_are_listed_then_erased_after_a_confirmation(tmp_path):
             visitor.trouble[:] = [text for text in visitor.trouble if "400" not in text]
 
             assert await page.get_by_label("Every entry that contains this text").input_value() == "xyzzy-77"
-            await page.get_by_label("Also what still counts").check()
+            await page.get_by_label("Also entries that still count").check()
             await page.get_by_label("Also summaries").check()
-            await page.get_by_role("button", name="List what holds it").click()
+            await page.get_by_role("button", name="List the places").click()
             await page.get_by_role("button", name="Erase for good").click()
             await page.get_by_role("heading", name="Erased", level=1).wait_for()
             assert await page.get_by_role("button", name="Erase for good").count() == 0
@@ -63,7 +63,7 @@ def test_entries_by_number_in_chinese_on_a_phone(site):
         page = visitor.page
         await visitor.goto(f"/session/main/{sid}/erasing")
         await page.get_by_label("或按编号选择条目").fill("3，4-5")
-        await page.get_by_label("包括仍然有效的内容").check()
+        await page.get_by_label("包括仍然有效的条目").check()
         await page.get_by_role("button", name="列出相关位置").click()
         assert await page.locator("#found tbody tr").count() >= 3
         assert "将被擦除" in await page.locator("#found").inner_text()
@@ -82,13 +82,13 @@ def test_what_was_typed_stays_text_and_wrong_numbers_are_explained(site):
         page = visitor.page
         await visitor.goto(f"/session/main/{site.harmful[1]}/erasing")
         await page.get_by_label("Every entry that contains this text").fill(harm)
-        await page.get_by_role("button", name="List what holds it").click()
+        await page.get_by_role("button", name="List the places").click()
         await page.get_by_text("Nothing found.").wait_for()
         assert await page.get_by_label("Every entry that contains this text").input_value() == harm
         await page.get_by_label("Every entry that contains this text").fill("")
         for numbers in ("3-x", "1-99999999", "²", "0"):
             await page.get_by_label("Or entries by their numbers").fill(numbers)
-            await page.get_by_role("button", name="List what holds it").click()
+            await page.get_by_role("button", name="List the places").click()
             await page.get_by_role("alert").wait_for()
         visitor.trouble[:] = [text for text in visitor.trouble if "400" not in text]
 

@@ -104,7 +104,10 @@ class ApprovalVerbs(FileVerbs):
         entry = cast("ApprovalAnswer", appended[0])
         await self._queue.answered(appended.row, entry)
         if late:
-            raise Conflict(f"the call {body.call!r} waited too long and was denied", hint="Ask for it again.")
+            raise Conflict(
+                f"the call {body.call!r} waited too long and was denied",
+                hint="Send a message; the model can call the tool again.",
+            )
         return entry
 
     async def _answering(self, row: Session, told: AsyncIterator[Event], approve: Approver) -> AsyncGenerator[Event]:

@@ -72,7 +72,7 @@ class Relaying:
         """An earlier call of this principal. NotFound if there is none."""
         call = await self._relays.places.stored(session_id, turn, self.principal)
         if call is None:
-            raise NotFound("there is no such call")
+            raise NotFound("there is no such call", hint="Only calls of your own that are still stored can be read.")
         return call
 
     async def head(self, call: StoredCall) -> tuple[str, list[dict[str, Any]]]:

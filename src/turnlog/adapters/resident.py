@@ -265,7 +265,7 @@ def holder(url: str | None, store: Turnlog | None, *, if_absent: str | None = No
     if not isinstance(store, Turnlog):
         raise UsageError(
             f"store is {type(store).__name__}, not an open Turnlog",
-            hint="Give what `async with turnlog.open() as t` gives, or a URL.",
+            hint="Pass the `t` of `async with turnlog.open() as t`, or a URL.",
         )
     return Lent(store)
 

@@ -227,7 +227,7 @@ class Gateway:
             )
         except Busy as error:
             if self._closing:
-                raise StoreUnavailable("the server is closing") from error  # the platform delivers it again
+                raise StoreUnavailable("the server is closing", hint="Deliver it again.") from error
             await self.outbox.put(delivery.notice_id, delivery.reply(say("busy", delivery.language)))
             await self.outbox.remove_pending(delivery.key)
             return "refused"

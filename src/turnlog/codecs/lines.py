@@ -120,7 +120,8 @@ def dump(raw: Mapping[str, Any]) -> bytes:
         raise UsageError(f"the entry has a value that is not JSON: {error}", hint="Use plain JSON values.") from error
     if len(line) > ENTRY_MAX_BYTES:
         raise UsageError(
-            f"the entry has {len(line):,} bytes; the limit is {ENTRY_MAX_BYTES:,}", hint="Store it as a file."
+            f"the entry has {len(line):,} bytes; the limit is {ENTRY_MAX_BYTES:,}",
+            hint="Store it as a file, and append its path.",
         )
     return line
 

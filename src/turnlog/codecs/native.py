@@ -75,7 +75,8 @@ def encode(entry: Entry) -> bytes:
         raise UsageError(f"the entry has a value that is not JSON: {error}", hint="Use plain JSON values.") from error
     if len(line) > ENTRY_MAX_BYTES:
         raise UsageError(
-            f"the entry has {len(line):,} bytes; the limit is {ENTRY_MAX_BYTES:,}", hint="Store it as a file."
+            f"the entry has {len(line):,} bytes; the limit is {ENTRY_MAX_BYTES:,}",
+            hint="Store it as a file, and append its path.",
         )
     if line.count(b"[") + line.count(b"{") > NESTING_MAX and depth(msgspec.to_builtins(written)) > NESTING_MAX:
         raise _too_deep()

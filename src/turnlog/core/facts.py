@@ -85,7 +85,7 @@ def accepted(body: Facts) -> Facts:
     """The entry as it is stored: bytes in its values become JSON."""
     check_app(body.app)
     if not body.put and not body.drop:
-        raise UsageError("a facts entry puts or drops something", hint="Give put={…} or drop=(…).")
+        raise UsageError("a facts entry must put or drop something", hint="Give put={…} or drop=(…).")
     for key in (*body.put, *body.drop):
         check_key(key)
     if both := body.put.keys() & set(body.drop):

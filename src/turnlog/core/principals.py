@@ -83,7 +83,7 @@ def owns(who: Principal, row: Session) -> bool:
 
 def check_agent(who: Principal, agent: str) -> None:
     if who.agents is not None and agent not in who.agents:
-        raise NotFound("there is no such agent")
+        raise NotFound("there is no such agent", hint="Name an agent that you may use.")
 
 
 def check_key(who: Principal, key: SessionKey) -> None:
@@ -123,5 +123,5 @@ def _on_channels(who: Principal, query: Query) -> Query:
 
 def _only(agents: tuple[str, ...]) -> str:
     if len(agents) != 1:
-        raise Denied("the agent is not clear", hint="Name one of your agents.")
+        raise Denied("the request does not say which agent it is for", hint="Name one of your agents.")
     return agents[0]

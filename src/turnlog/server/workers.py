@@ -33,7 +33,9 @@ METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 
 def check_workers(count: int, settings: Settings) -> None:
     if not 1 <= count <= WORKERS_MAX:
-        raise UsageError(f"{count} workers", hint=f"Use 1 to {WORKERS_MAX} workers: at most one for each core.")
+        raise UsageError(
+            f"{count} workers are not possible", hint=f"Use 1 to {WORKERS_MAX} workers: at most one for each core."
+        )
     if count > 1 and settings.store_url().startswith("memory:"):
         raise UsageError("several workers cannot share the store memory:", hint="Use a store on disk or PostgreSQL.")
     if count > 1 and _polls(settings.channels):

@@ -235,7 +235,7 @@ class Sessions:
         """What became of the identifiers of each compaction, oldest first; only of the one at `seq`, if it is given."""
         found = fidelity.report((await self.transcript(session_id)).entries, seq)
         if seq is not None and not found:
-            raise UsageError(f"entry {seq} is not a compaction")
+            raise UsageError(f"entry {seq} is not a compaction", hint="Name the entry of a compaction.")
         return found
 
     async def search(self, words: str, *, scope: Query | None = None, before: int | None = None) -> Hits:
@@ -346,7 +346,7 @@ class Sessions:
     async def unpin(self, session_id: str, target: int) -> Session:
         row = await self.writable(session_id)
         if all(held != target for _, held in row.pins):
-            raise UsageError(f"entry {target} is not pinned")
+            raise UsageError(f"entry {target} is not pinned", hint="Name a pinned message.")
         return await self._append(row, Unpin(target=target))
 
     async def undo(self, session_id: str, target: int | None = None) -> Session:

@@ -52,7 +52,9 @@ def check_asked(who: Principal, seqs: Sequence[int], text: str | None, *, everyw
     if text is not None and len(text.strip()) < TEXT_MIN_CHARS:
         raise UsageError(f"the text has fewer than {TEXT_MIN_CHARS} characters", hint="Give a longer part of it.")
     if everywhere and seqs:
-        raise UsageError("entries are numbered in each session", hint="Use a text to erase it everywhere.")
+        raise UsageError(
+            "each session numbers its own entries", hint="Name the session, or give a text to erase it everywhere."
+        )
 
 
 async def look(sessions: Sessions, row: Session, seqs: Sequence[int], text: str | None) -> SessionFinds:

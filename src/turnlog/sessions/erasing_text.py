@@ -107,7 +107,9 @@ class WordEraser:
             if one.session_id:
                 chosen.setdefault(one.session_id, []).append(one.seq)
         if asked.derived and derived and not asked.redact:
-            raise UsageError("what was made of entries still counts", hint="Ask for redaction (redact, --redact) too.")
+            raise UsageError(
+                "data derived from the entries still counts", hint="Ask for redaction (redact, --redact) too."
+            )
         for session_id, seqs in chosen.items():  # before anything is changed
             plan((await self._sessions.transcript(session_id)).entries, seqs, redact=asked.redact)
         for session_id, seqs in chosen.items():

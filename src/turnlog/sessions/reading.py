@@ -93,11 +93,11 @@ async def covered(store: Store, row: Session, seq: int | None) -> list[Entry]:
     stack = active(row.marks, row.last_seq)
     seq = seq or (stack[-1].seq if stack else None)
     if seq is None:
-        raise UsageError("no compaction is active in this session")
+        raise UsageError("no compaction is active in this session", hint="All messages are shown as they are.")
     match await read(store, row, after=seq - 1, limit=1):
         case [Compaction() as entry]:
             found = await read(store, row, after=entry.covers[0] - 1, before=entry.first_kept)
             whole = with_words(await with_named(store, row, found))
             return [item for item in whole if isinstance(item, MESSAGES)]
         case _:
-            raise UsageError(f"entry {seq} is not a compaction")
+            raise UsageError(f"entry {seq} is not a compaction", hint="Name the entry of a compaction.")

@@ -81,7 +81,7 @@ class _NameChecker(Checker):
 
     def check_value(self, name: str, value: Any) -> None:
         if name in _NAMES and isinstance(value, str) and names.escaped(value) != value:
-            raise UsageError(f"{name} holds NUL or half a character", hint="Escape it, or leave it out.")
+            raise UsageError(f"{name} contains a NUL character or a lone surrogate", hint="Escape it, or leave it out.")
 
 
 class _LedgerChecker(_NameChecker):

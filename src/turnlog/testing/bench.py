@@ -140,7 +140,7 @@ async def _turn(url: str, home: Path) -> tuple[list[float], list[float]]:
                 elif isinstance(event, Done):
                     whole.append(passed)
             if len(whole) != number + 1:
-                raise ProviderError(f"turn {number + 1} did not end well")
+                raise ProviderError(f"turn {number + 1} failed")
     return first, whole
 
 

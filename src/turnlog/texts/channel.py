@@ -9,14 +9,14 @@ CHANNEL: dict[str, tuple[str, str]] = {
     "sessions": ("Conversations here, newest first:", "这里的会话，最新的在前："),
     "compacted": (
         "Older messages were summarised: ~{before:,} → ~{after:,} tokens.",
-        "较早的消息已压缩：~{before:,} → ~{after:,} tokens。",
+        "较早的消息已压缩：~{before:,} → ~{after:,} 词元。",
     ),
-    "compact_failed": ("Nothing was compacted: {why}", "没有压缩：{why}"),
+    "compact_failed": ("Nothing was compacted: {why}", "未压缩：{why}"),
     "stopped": ("Stopped.", "已停止。"),
     "nothing_runs": ("Nothing is running.", "没有正在进行的回答。"),
     "status": (
         "Conversation: {id}{title}\nMessages: {messages}, about {tokens:,} tokens\nNow: {now}",
-        "会话：{id}{title}\n消息：{messages} 条，约 {tokens:,} tokens\n目前：{now}",
+        "会话：{id}{title}\n消息：{messages} 条，约 {tokens:,} 词元\n目前：{now}",
     ),
     "idle": ("waiting for you", "等待你的消息"),
     "running": ("answering", "正在回答"),
@@ -33,7 +33,7 @@ CHANNEL: dict[str, tuple[str, str]] = {
     "error": ("That did not work: {why}", "未能完成：{why}"),
     "busy": (
         "Too many messages are waiting. This one was not accepted; please send it again later.",
-        "等待处理的消息太多，这一条未被接收，请稍后再发。",
+        "等待处理的消息太多，这条消息未被接收，请稍后再发。",
     ),
     "failed": (
         "The assistant could not answer. Your message is kept and sent together with your next one.",

@@ -4,24 +4,24 @@ PAGE: dict[str, tuple[str, str]] = {
     "erase_words": ("Erase words", "擦除内容"),
     "erase_words_open": ("Erase words…", "擦除内容…"),
     "erase_words_lead": (
-        "Words that are erased are gone from the store for good. First you get a list of what holds them; nothing is "
-        "changed before you confirm it.",
-        "擦除后，内容将从存储中永久消失。系统会先列出包含这些内容的位置；在您确认之前不会做任何更改。",
+        "Erased words are removed from the store for good. You first see a list of the places that hold them; nothing "
+        "is changed until you confirm.",
+        "擦除后，内容将从存储中永久消失。系统会先列出包含这些内容的位置；在你确认之前不会做任何更改。",
     ),
     "erase_by_text": ("Every entry that contains this text", "包含此文本的所有条目"),
     "erase_by_text_hint": ("At least three characters; case does not matter.", "至少三个字符，不区分大小写。"),
     "erase_by_seqs": ("Or entries by their numbers", "或按编号选择条目"),
     "erase_by_seqs_hint": ("For example 3, 5-8", "例如 3, 5-8"),
     "erase_redact": (
-        "Also what still counts: it is shown as [erased] from then on",
-        "包括仍然有效的内容：此后显示为 [erased]",
+        "Also entries that still count; they are shown as [erased] from then on",
+        "包括仍然有效的条目：此后显示为 [erased]",
     ),
     "erase_derived": (
-        "Also summaries, titles, forks and channel logs made of it",
-        "包括由此产生的摘要、标题、分支和频道记录",
+        "Also summaries, titles, forks and channel logs that were made from them",
+        "包括由此产生的摘要、标题、分叉和频道记录",
     ),
     "erase_everywhere": ("In all sessions (by text only)", "在所有会话中（仅按文本）"),
-    "erase_look": ("List what holds it", "列出相关位置"),
+    "erase_look": ("List the places", "列出相关位置"),
     "erase_found": ("What would be erased", "将被擦除的内容"),
     "erase_found_in": ("{n} places", "{n} 处"),
     "erase_nothing": ("Nothing found.", "没有找到。"),
@@ -33,7 +33,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "erase_where": ("Where", "位置"),
     "erase_becomes": ("What happens", "处理"),
     "erase_will": ("will be erased", "将被擦除"),
-    "erase_counts": ("still counts: tick “Also what still counts”", "仍然有效：请勾选“包括仍然有效的内容”"),
+    "erase_counts": ("still counts: tick “Also entries that still count”", "仍然有效：请勾选“包括仍然有效的条目”"),
     "erase_listed": ("listed only: tick “Also summaries…”", "仅列出：请勾选“包括由此产生的摘要…”"),
     "erase_kept": ("kept: it cannot be erased", "保留：无法擦除"),
     "note_erasure": ("{entries} entries erased by {by}", "{by} 擦除了 {entries} 个条目"),
@@ -43,5 +43,5 @@ PAGE: dict[str, tuple[str, str]] = {
     "erased_fork": ("Copy in a related session", "相关会话中的副本"),
     "erased_label": ("Label or key", "标签或键"),
     "erased_convlog": ("Channel log", "频道记录"),
-    "erased_ledger": ("Waiting or remembered for a while", "等待中或暂时保留"),
+    "erased_ledger": ("Reply or answer that is kept for a while", "暂时保留的回复或答复"),
 }

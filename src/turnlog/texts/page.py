@@ -27,7 +27,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "signin_or": ("Or paste an access token", "或粘贴访问令牌"),
     "signin_where": (
         "The administrator's token is in the file admin.token of the data directory. "
-        "turnlog token create makes further ones.",
+        "turnlog token create creates more tokens.",
         "管理员令牌在数据目录的 admin.token 文件中；用 turnlog token create 可创建更多令牌。",
     ),
     "signin_refused": (
@@ -83,7 +83,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "is_trashed": ("This session is in the trash.", "此会话在回收站中。"),
     "answering": ("Answering…", "正在回答…"),
     "waiting": ("Waiting", "等待中"),
-    "heard": ("Not addressed to the bot; sent with the next question", "未指向机器人；将随下一个提问发送"),
+    "heard": ("Not addressed to the bot; sent with the next question", "不是发给机器人的；将随下一个问题一起发送"),
     "queued": ("Waiting: {n} before this one", "排队中：前面还有 {n} 条"),
     "thinking": ("Thinking", "思考"),
     "reconnecting": ("Connection lost. Reconnecting…", "连接中断，正在恢复…"),
@@ -149,7 +149,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "note_undo": ("Undid entry {target}", "已撤销第 {target} 条"),
     "note_status": ("Status: {value}", "状态：{value}"),
     "note_title": ("Titled “{title}”", "标题：“{title}”"),
-    "note_session": ("Session opened at {key}", "会话开始于 {key}"),
+    "note_session": ("Session opened at {key}", "会话在 {key} 开启"),
     "note_selected": ("Selected for its key", "已选为当前会话"),
     "note_unknown": (
         "An entry of the type “{type}”, which this version does not know, kept as it is",

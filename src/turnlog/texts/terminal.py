@@ -20,7 +20,7 @@ TERMINAL: dict[str, tuple[str, str]] = {
     "bye": ("Goodbye.", "再见。"),
     "again": ("Press Ctrl-C again to quit.", "再按一次 Ctrl-C 退出。"),
     "unknown": ("Unknown command: {name}. {hint}", "未知命令：{name}。{hint}"),
-    "near": ("Did you mean /{name}?", "是否想用 /{name}？"),
+    "near": ("Did you mean /{name}?", "你是想用 /{name} 吗？"),
     "see_help": (
         "See /help; to send a text that begins with /, put a space before it.",
         "请看 /help；要发送以 / 开头的文字，请在前面加一个空格。",
@@ -29,7 +29,7 @@ TERMINAL: dict[str, tuple[str, str]] = {
     "usage": ("Usage: {usage}", "用法：{usage}"),
     "switched": ("Switched to session: {name}  {n} messages", "已切换到会话：{name}  {n} 条消息"),
     "not_found": ("Session not found: {name}", "找不到会话：{name}"),
-    "ambiguous": ("Ambiguous: {name} matches {n} sessions:", "不唯一：{name} 符合 {n} 个会话："),
+    "ambiguous": ("Ambiguous: {name} matches {n} sessions:", "名称不唯一：{name} 与 {n} 个会话匹配："),
     "no_sessions": ("No sessions found.", "没有会话。"),
     "more": ("… and {n} more; turnlog sessions list shows all", "… 还有 {n} 个；turnlog sessions list 显示全部"),
     "delete_current": ("Cannot delete the current session. Switch first.", "不能删除当前会话，请先切换。"),
@@ -56,7 +56,7 @@ TERMINAL: dict[str, tuple[str, str]] = {
     "compacted_now": (
         "Compacted entries {first}–{last}: ~{before:,} → ~{after:,} tokens, {n} messages before, {m} after. "
         "/expand shows them, /undo-compact undoes it.",
-        "已压缩第 {first}–{last} 条：~{before:,} → ~{after:,} tokens，之前 {n} 条消息，之后 {m} 条。"
+        "已压缩第 {first}–{last} 条：~{before:,} → ~{after:,} 词元，之前 {n} 条消息，之后 {m} 条。"
         "/expand 查看原文，/undo-compact 撤销。",
     ),
     "undone": ("Undone: the newest compaction.", "已撤销最近一次压缩。"),
@@ -72,12 +72,12 @@ TERMINAL: dict[str, tuple[str, str]] = {
     "stopped": ("stopped; the text so far is kept", "已停止；已有内容保留"),
     "compaction": (
         "compacted: {before:,} → {after:,} tokens (/expand, /undo-compact)",
-        "已压缩：{before:,} → {after:,} tokens（/expand，/undo-compact）",
+        "已压缩：{before:,} → {after:,} 词元（/expand，/undo-compact）",
     ),
-    "compaction_failed": ("compaction failed, nothing was changed: {error}", "压缩失败，没有改变任何内容：{error}"),
+    "compaction_failed": ("compaction failed, nothing was changed: {error}", "压缩失败，未作任何更改：{error}"),
     "guard_shortened": ("too large: long tool results shortened", "过大：已缩短工具结果"),
     "guard_compacted": ("too large: compacted", "过大：已压缩"),
-    "guard_rescued": ("too large: compacted without the model", "过大：已不经模型压缩"),
+    "guard_rescued": ("too large: compacted without the model", "过大：已在不使用模型的情况下压缩"),
     "guard_retry": ("the model is busy; trying again", "模型繁忙，正在重试"),
     "guard_repaired": ("corrected before sending", "发送前已修正"),
     "guard_plain": ("refused again: earlier messages are sent as plain text", "再次被拒绝：之前的内容以纯文本发送"),
@@ -87,7 +87,7 @@ TERMINAL: dict[str, tuple[str, str]] = {
         "The model refused larger prompts: its window is {n:,} tokens, not {believed:,}.",
         "模型拒绝了更大的提示：窗口为 {n:,} 个词元，而非 {believed:,}。",
     ),
-    "guard_damaged": ("a damaged part of the transcript was left out", "记录中有损坏之处，已略过"),
+    "guard_damaged": ("a damaged part of the transcript was left out", "记录中有一处损坏，已略过"),
     "queued": ("waiting: a turn is running ({who})", "等待中：一轮正在进行（{who}）"),
     "queued_here": ("waiting for the running turn", "等待当前一轮结束"),
     "answering": ("answering messages that were waiting", "正在回答之前等待的消息"),
@@ -98,7 +98,10 @@ TERMINAL: dict[str, tuple[str, str]] = {
     "after_turn": ("/{name} runs after this turn.", "/{name} 将在本轮结束后执行。"),
     "error": ("Error: {error}", "错误：{error}"),
     "pasted": ("[pasted #{n}: {lines} lines]", "[粘贴 #{n}：{lines} 行]"),
-    "store_made": ("There was no store at {path}. An empty one was created.", "{path} 没有存储，已新建空的。"),
+    "store_made": (
+        "There was no store at {path}. An empty one was created.",
+        "{path} 处没有存储，已新建空存储。",
+    ),
     "pick": (
         "Type to search · Enter opens · Ctrl-R renames · Ctrl-D deletes · Esc leaves",
         "输入搜索 · Enter 打开 · Ctrl-R 改名 · Ctrl-D 删除 · Esc 离开",
@@ -123,7 +126,7 @@ TERMINAL: dict[str, tuple[str, str]] = {
     "slash_retry": ("send the last message again, if its turn failed", "重新发送失败的消息"),
     "slash_fork": ("continue in a copy of this session", "在副本中继续"),
     "slash_rename": ("give this session a title", "为会话命名"),
-    "slash_pin": ("keep a message verbatim [your last]", "固定一条消息（默认您的上一条）"),
+    "slash_pin": ("keep a message verbatim [your last]", "固定一条消息（默认你的上一条）"),
     "slash_unpin": ("unpin a message [the last]", "取消固定"),
     "slash_search": ("search all sessions", "搜索所有会话"),
     "slash_recall": ("search the memory", "搜索记忆"),

@@ -84,7 +84,7 @@ class KeptFiles:
         """Gives the newest of these files its former content. Conflict if it changed since, unless `force`."""
         found = next((one for one in self.records(session) if path in (None, one[1].path)), None)
         if found is None:
-            raise NotFound("there is no former content to go back to", hint="See `turnlog files list`.")
+            raise NotFound("no former content is kept for this", hint="See `turnlog files list`.")
         file, record = found
         with explained(record.path):
             _restore(record, force=force)
@@ -118,7 +118,9 @@ def _restore(record: KeptFile, *, force: bool) -> None:
     with directory(Path(record.workspace), parts[:-1], bounds) as fd:
         now = whole(fd, parts[-1], bounds)
         if not force and (now is None or hashlib.sha256(now).hexdigest() != record.after):
-            raise Conflict(f"{record.path} has changed since", hint="Use --force to replace it all the same.")
+            raise Conflict(
+                f"{record.path} has changed since the tool wrote it", hint="Use --force to replace it all the same."
+            )
         if record.before is None:
             remove(fd, parts[-1])
         else:

@@ -41,7 +41,10 @@ class FileWriter:
         self._check_name(path)
         raw = clean(content).encode()
         if len(raw) > WRITE_MAX_BYTES:
-            raise UsageError(f"{len(raw):,} bytes are too many", hint=f"A file may have {WRITE_MAX_BYTES:,} bytes.")
+            raise UsageError(
+                f"the content has {len(raw):,} bytes, which is too many",
+                hint=f"A file may have {WRITE_MAX_BYTES:,} bytes.",
+            )
         bounds = self._fence.look()
         with directory(self._root, parents, bounds, make=True) as fd:
             mode = mode_of(fd, name, bounds)

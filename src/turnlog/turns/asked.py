@@ -77,7 +77,7 @@ def place_of(who: Principal, agent: str, name: str | None) -> SessionKey:
 def check_name(name: str) -> None:
     if not 1 <= len(name) <= NAME_MAX_CHARS or not name.isprintable():
         raise UsageError(
-            "this is no name for a conversation",
+            "this cannot be the name of a conversation",
             hint=f"Use 1 to {NAME_MAX_CHARS} characters without control characters.",
         )
 

@@ -79,7 +79,10 @@ class Deliveries:
             row = await self._store.describe(ticket.session_id, incarnation=ticket.incarnation)
             if cap is not None and len(row.received) >= cap:
                 await self.release(ticket)
-                raise Busy(f"{len(row.received)} messages wait in this session already")
+                raise Busy(
+                    f"{len(row.received)} messages wait in this session already",
+                    hint="Wait until they are answered, stop the running turn, or raise queue.cap.",
+                )
             if once and await self._is_stored(ticket):
                 return None
             expect = row.last_seq if once else None

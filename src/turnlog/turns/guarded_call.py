@@ -107,7 +107,9 @@ class _Calls:
             self._check(reply)
         except ContextOverflow as error:
             if self._is_shown is not None and self._is_shown():
-                raise ProviderRefused(f"the answer was cut short: {error}") from error
+                raise ProviderRefused(
+                    f"the answer was cut short: {error}", hint="Send a message to continue."
+                ) from error
             self._take_back_text()
             raise
         return reply

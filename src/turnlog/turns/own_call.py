@@ -29,7 +29,9 @@ def summariser(summarise: Summarise) -> Summarise:
         except TurnlogError:
             raise
         except Exception as error:
-            raise ProviderRefused(f"{type(error).__name__}: {error}") from error
+            raise ProviderRefused(
+                f"{type(error).__name__}: {error}", hint="Your own model call failed. The message is stored; try again."
+            ) from error
 
     return call
 

@@ -169,7 +169,7 @@ class Places:
                 del self._known[digest]
         said = Said(asked.messages, asked.read, self._known, wire=asked.wire)
         if not said.atoms and (asked.asks or not asked.says_where):
-            raise UsageError("the request says nothing", hint="Send at least one message with words.")
+            raise UsageError("the request has no words", hint="Send at least one message with words.")
         if len(said.atoms) > ATOMS_MAX:
             raise UsageError(f"more than {ATOMS_MAX:,} messages, calls and results", hint="Begin a new conversation.")
         signs = Signs(requests.ask_of(asked, said), asked.is_stream, asked.is_retry)
@@ -181,7 +181,7 @@ class Places:
         if row is not None:
             return ClientPlace(row.key, True, row)
         if asked.says_where:
-            raise NotFound("there is no such session or message")
+            raise NotFound("there is no such session or message", hint="It was deleted, not stored, or is not yours.")
         return ClientPlace(*requests.key_of(asked))
 
     async def own_session(self, who: Principal, session_id: str) -> Session | None:
@@ -226,7 +226,7 @@ class Places:
         assert asked.after is not None
         answer = await self.answer(row.id, asked.after[1])
         if answer is None:
-            raise NotFound("there is no such message")
+            raise NotFound("there is no such message", hint="It was deleted, or was not stored.")
         decision = continuing.after_answer(one, words, answer.seq, is_live=_is_live(answer.seq, row))
         if decision.kind != "forked":
             return decision

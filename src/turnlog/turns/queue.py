@@ -60,7 +60,7 @@ from .requests import TurnRequest
 from .runner import Runner
 from .stream import replay
 from .tickets import Incoming, Lane, QueueMode, Ticket
-from .turn_task import TurnTasks
+from .turn_task import TurnTasks, cancelled
 
 CAP = 20
 """Messages that may wait in one session."""
@@ -233,7 +233,7 @@ class Queue:
         for lane in self._lanes:
             lane.abandon()
         for lane in self._lanes:  # their messages are stored, and wait for the next start
-            lane.refuse_all(Busy("Turnlog was closed; the message is answered after the next start"))
+            lane.refuse_all(Busy("Turnlog was closed", hint="The message is stored and answered after the next start."))
         await self._stop_watcher.close()
         with suppress(TurnlogError):  # only estimates would be lost
             await self._runner.calibration.save()
@@ -274,7 +274,7 @@ class Queue:
             if lane.waiting and not self._closing.is_set():
                 await asyncio.sleep(AGAIN_S)
         except BaseException as error:
-            lane.refuse_all(error if isinstance(error, TurnlogError) else Busy("the turn was cancelled"))
+            lane.refuse_all(error if isinstance(error, TurnlogError) else cancelled())
             if lane.paused and lane.stream and isinstance(error, TurnlogError):
                 lane.stream.add(events.of_error(error))
             lane.unpause()

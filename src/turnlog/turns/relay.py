@@ -38,7 +38,7 @@ from .compactor import OnRequest, unlogged
 from .context_edits import COMPACTED
 from .journal import Journal
 from .places import Entrance, Places
-from .relay_call import CompactionNote, RelayCall, pieces_of
+from .relay_call import CompactionNote, RelayCall, pieces_of, stopped
 from .relayed_turn import RelayedTurn
 from .runner import Runner, TurnRequest
 from .stored_calls import StoredCall
@@ -161,7 +161,7 @@ class Relays:
                     return
             await self._repeat(call, entered)
         except BaseException as error:
-            failure = error if isinstance(error, Exception) else Busy("the call was stopped")
+            failure = error if isinstance(error, Exception) else stopped()
             call.end(None, failure)
             if not call.started.done():
                 call.started.set_exception(failure)
@@ -208,7 +208,7 @@ class Relays:
                 await relay_ends.keep(
                     journal, *relay_ends.partial(call, upstream, "interrupted"), Failed(code="stopped")
                 )
-            call.end(None, Busy("the call was stopped", hint="Send the request again."))
+            call.end(None, stopped())
             return
         except Exception as error:  # noqa: BLE001 - every error ends the call and is told
             with suppress(TurnlogError):
@@ -361,7 +361,7 @@ async def _stream(call: RelayCall, agent: Agent, prompt: Prompt, tell: Tell) -> 
                     tell(GuardStage(stage=f"repaired: {repair}"))
                 continue
             call.add(piece)
-    raise ProviderRefused("the model's answer was incomplete")
+    raise ProviderRefused("the model's answer was incomplete", hint="Send the request again.")
 
 
 async def _compact_after_overflow(call: RelayCall, journal: Journal, agent: Agent, limits: Limits) -> None:

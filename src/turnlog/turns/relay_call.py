@@ -23,6 +23,10 @@ from .stream import TurnStream
 GUARD_STAGES = ("as_is", "shortened", "compacted", "rescued")
 
 
+def stopped() -> Busy:
+    return Busy("the call was stopped", hint="Send the request again.")
+
+
 class CompactionNote(Struct, frozen=True):
     """A compaction that this call caused."""
 
@@ -161,7 +165,7 @@ class RelayCall:
         while not self.over:
             await self._news.wait()
         if self.reply is None:
-            raise self.error or Busy("the call was stopped")
+            raise self.error or stopped()
         return self.reply
 
     def _tell(self) -> None:

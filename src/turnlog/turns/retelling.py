@@ -10,7 +10,7 @@ from ..errors import Busy, ProviderBusy
 from ..stores import Store
 from . import stored_calls, told_pieces
 from .context_edits import COMPACTED, answer_of
-from .relay_call import CompactionNote, RelayCall
+from .relay_call import CompactionNote, RelayCall, stopped
 from .stored_calls import StoredCall
 from .stream import TurnStream
 
@@ -63,7 +63,7 @@ def fill(call: RelayCall, stored: StoredCall) -> None:
         call.end(None, ProviderBusy(CUT_SHORT))
     else:
         call.stopping = True
-        call.end(None, Busy("the call was stopped", hint="Send the request again."))
+        call.end(None, stopped())
 
 
 def _fill_compaction(call: RelayCall, stored: StoredCall) -> None:

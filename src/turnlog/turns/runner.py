@@ -314,7 +314,7 @@ class Runner:
                 turn.pieces.append(piece.text)
                 for event in _deltas(piece):
                     tell(event)
-        raise ProviderRefused("the model's answer was incomplete")
+        raise ProviderRefused("the model's answer was incomplete", hint="Try again; your message is stored.")
 
     async def _steer(self, turn: Turn) -> None:
         """Messages that steer join the turn."""

@@ -20,6 +20,10 @@ from .stream import TurnStream, first_of
 from .tickets import Lane, Ticket
 
 
+def cancelled() -> Busy:
+    return Busy("the turn was cancelled", hint="Send the message again, unless the session has it.")
+
+
 class TurnTasks:
     def __init__(
         self,
@@ -84,7 +88,7 @@ class TurnTasks:
                 raise
             if journal.is_assumed and isinstance(error, Conflict):
                 return await self._begin_again(lane, journal, ticket)
-            ticket.refuse(error if isinstance(error, TurnlogError) else Busy("the turn was cancelled"))
+            ticket.refuse(error if isinstance(error, TurnlogError) else cancelled())
             if not isinstance(error, TurnlogError):
                 raise
             return None

@@ -113,9 +113,11 @@ def _arguments(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise UsageError("these are no arguments", hint='Write e {"path": "…", "content": "…"} on one line.') from error
+        raise UsageError(
+            "these are not the arguments of a call", hint='Write e {"path": "…", "content": "…"} on one line.'
+        ) from error
     if not isinstance(found, dict):
-        raise UsageError("these are no arguments", hint="Write a JSON object.")
+        raise UsageError("these are not the arguments of a call", hint="Write a JSON object.")
     return cast("dict[str, Any]", found)
 
 

@@ -201,7 +201,10 @@ def _check_unchanged(old: Saved) -> None:
     if not old.after or (not path.exists() and not old.before):
         return
     if not path.exists() or _digest(path) not in (old.before, old.after):
-        raise Conflict(f"{path} has changed since it was repaired", hint="Nothing was restored.")
+        raise Conflict(
+            f"{path} has changed since it was repaired",
+            hint="Nothing was restored. The copies of the repair are next to it.",
+        )
 
 
 def _restore(old: Saved, backup: Path) -> None:

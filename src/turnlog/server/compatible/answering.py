@@ -91,9 +91,9 @@ async def answer(request: AnyRequest, wire: str, family: Family, read: WireReque
         service.hold_stream(request)
     target = models.target_of(service.settings, read.model, relaying.principal)
     if target.agent and read.tools:
-        raise InvalidField("an agent brings its own tools", hint="Leave out tools.", param="tools")
+        raise InvalidField("an agent has its own tools", hint="Leave out tools.", param="tools")
     if target.agent and read.is_compaction:
-        raise InvalidField("a compaction is made by a model", hint="Name no agent.", param="model")
+        raise InvalidField("a compaction is made by a model", hint="Name a model instead of an agent.", param="model")
     asked = asked_of(request, wire, read, target, relaying.principal)
     if read.after is not None and wire == "messages":
         asked = await _with_head(relaying, asked)

@@ -97,7 +97,9 @@ def _number(options: Mapping[str, str], name: str, default: float, least: float,
     except ValueError:
         value = least - 1
     if not least <= value <= most:
-        raise UsageError(f"{name}={options[name]} in the store's URL", hint=f"Use a number from {least} to {most}.")
+        raise UsageError(
+            f"{name}={options[name]} in the store's URL is not possible", hint=f"Use a number from {least} to {most}."
+        )
     return value
 
 
@@ -108,7 +110,9 @@ def _listening(conninfo: str, told: str) -> str | None:
         return conninfo
     host, colon, port = told.rpartition(":")
     if not colon or not port.isdecimal():
-        raise UsageError(f"listen={told} in the store's URL", hint="Use on, off, or HOST:PORT of the server itself.")
+        raise UsageError(
+            f"listen={told} in the store's URL is not possible", hint="Use on, off, or HOST:PORT of the server itself."
+        )
     return make_conninfo(conninfo, host=host, port=port)
 
 
@@ -146,10 +150,12 @@ async def prepare(address: SchemaAddress, part: str = SESSIONS) -> None:
 async def _check_server(connection: PostgresConnection) -> None:
     if connection.info.server_version < OLDEST_SERVER:
         raise UsageError(
-            f"the server is PostgreSQL {connection.info.server_version // 10_000}", hint="Use PostgreSQL 15 or newer."
+            f"PostgreSQL {connection.info.server_version // 10_000} is too old", hint="Use PostgreSQL 15 or newer."
         )
     if await _value(connection, "SHOW server_encoding") != "UTF8":
-        raise UsageError("the database's encoding is not UTF8", hint="CREATE DATABASE … ENCODING 'UTF8'.")
+        raise UsageError(
+            "the database's encoding is not UTF8", hint="Create it with CREATE DATABASE … ENCODING 'UTF8'."
+        )
 
 
 async def _migrate(connection: PostgresConnection, schema: str, part: str) -> None:

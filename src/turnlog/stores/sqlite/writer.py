@@ -219,7 +219,9 @@ def _ours(error: Exception, name: str, path: str) -> TurnlogError:
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(f"{name} is locked ({error})", hint="Another program uses it; try again.")
         case apsw.TooBigError():
-            return UsageError(f"the entry is too large for the database ({error})", hint="Store it as a file.")
+            return UsageError(
+                f"the entry is too large for the database ({error})", hint="Store it as a file, and append its path."
+            )
         case apsw.IOError() | apsw.NoLFSError() | apsw.ProtocolError() | apsw.NoMemError() | apsw.InterruptError():
             return StoreUnavailable(f"{name} could not be written ({error})")
         case _:
