@@ -271,7 +271,7 @@ def blocks_of_text(text):
 
 
 def test_the_architecture_fits_on_a_few_screens():
-    assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 210
+    assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 230
 
 
 def test_every_error_is_named_in_the_reference():

@@ -1,6 +1,6 @@
 """What became of a message, read from the log alone."""
 
-from turnlog.core.answers import outcome_of, said_in_turn
+from turnlog.core.answers import outcome_of, said_in_turn, told_as_one
 from turnlog.core.turns import Outcome
 from turnlog.testing import entry
 
@@ -63,3 +63,12 @@ def test_everything_a_turn_said_is_its_text():
     assert said_in_turn(log(user(), reply("half", stop="error"), failed("provider"))) == ""
     assert said_in_turn(log(reply("alone"))) == "alone"
     assert said_in_turn([]) == ""
+
+
+def test_a_turn_with_tools_is_told_as_one_answer_with_the_usage_of_all_its_calls():
+    first = {"type": "assistant", "content": CALL, "usage": {"input_tokens": 10, "output_tokens": 2, "note": "x"}}
+    last = {"type": "assistant", "content": [{"type": "text", "text": "found"}], "usage": {"input_tokens": 14}}
+    told = told_as_one(log(first, {"type": "assistant", "content": " "}, last))
+    assert told.content == [{"type": "text", "text": "looking"}, {"type": "text", "text": "found"}]
+    assert told.usage == {"input_tokens": 24, "output_tokens": 2}
+    assert told_as_one(log({"type": "assistant", "content": "hi"})).usage is None

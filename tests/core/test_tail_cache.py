@@ -92,3 +92,34 @@ def test_a_result_that_comes_late_belongs_to_the_call_before_the_cut():
     history.build(log, cache=cache)
     late = [*log, entry(type="tool_result", seq=7, tool_use_id="a", content="LATE"), replace(said("ok"), seq=8)]
     assert history.build(late, cache=cache) == history.build(late)
+
+
+def call(*names):
+    return entry(
+        type="assistant", content=[{"type": "tool_use", "id": name, "name": "f", "input": {}} for name in names]
+    )
+
+
+def result(name, text="r"):
+    return entry(type="tool_result", tool_use_id=name, content=text)
+
+
+TURN = [said("more"), answered("well")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([said("a"), result("orphan"), answered("b")], []),
+        ([said("a"), call("x"), answered("no result"), said("b"), answered("c")], [result("x", "late")]),
+        ([said("a"), call("x"), result("x"), call("x"), result("x"), answered("b")], []),
+        ([said("a"), call("x"), result("x"), answered("b")], [call("x"), result("x", "other")]),
+        ([said("a"), call("x_2"), result("x_2"), answered("b")], [call("x"), result("x"), call("x"), result("x")]),
+        ([said("a"), call("x", "y"), result("x"), result("y"), answered("b")], [call("z"), result("z")]),
+        ([said("a"), call(""), answered("b")], [call("")]),
+        ([said("a"), entry(type="assistant", content="plain")], [entry(type="assistant", content="cut", stop="error")]),
+    ],
+)
+def test_ids_that_one_side_of_a_cut_shares_with_the_other(before, after):
+    bodies = [*before, *TURN, said("next"), *after, answered("end"), *TURN]
+    assert_equal_at_every_end([replace(body, seq=n) for n, body in enumerate(bodies, 1)])

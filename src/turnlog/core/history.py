@@ -211,7 +211,8 @@ def _write_entries(writer: MessageWriter, view: View, tail: Sequence[Message]) -
         elif isinstance(entry, Assistant):
             if entry.stop != "error":
                 _write_answer(writer, view, entry, pairing)
-        elif pairing:
+        else:
+            assert pairing is not None  # there is a result
             _write_result(writer, view, entry, pairing)
     return cut
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -99,12 +100,8 @@ def _anchor(transcript: Transcript, view: View) -> tuple[int, int] | None:
 
 
 def _is_reshaped_after(transcript: Transcript, seq: int) -> bool:
-    for entry in reversed(transcript):
-        if entry.seq <= seq:
-            return False
-        if isinstance(entry, Compaction | Shortened | Undo):
-            return True
-    return False
+    later = takewhile(lambda entry: entry.seq > seq, reversed(transcript))
+    return any(isinstance(entry, Compaction | Shortened | Undo) for entry in later)
 
 
 def entry_size(limits: Limits, view: View) -> compaction.MessageSize:

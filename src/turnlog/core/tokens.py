@@ -173,7 +173,7 @@ def calibrate(scale: Scale, counts: Counts, reported: int) -> Scale:
     `count_prompt` gives the counts of a prompt, `count_messages` those of what a later prompt has more.
     """
     pieces = _pieces(counts, scale.family)
-    expected = sum(pieces)
+    expected = _dot(_vector(counts), _prices(scale.family, UNCALIBRATED.weights))
     # Outside these bounds no weights explain it: usage without the cached part, a total over several calls, a zero.
     if not SCALE_MIN * expected <= reported <= SCALE_MAX * expected or reported <= 0:
         return scale
