@@ -24,6 +24,7 @@ SOURCES = {
     "Verbs": "access/verbs.py",
     "ApprovalVerbs": "access/approving.py",
     "FileVerbs": "access/former_files.py",
+    "RewindingVerbs": "access/rewinding.py",
     "CallingVerbs": "access/calling.py",
     "Access": "access/__init__.py",
     "SessionHandle": "access/handle.py",
@@ -38,7 +39,7 @@ FILES = {
 CLASSES = {  # class → (base, the classes whose methods it has)
     "SyncSessions": ("", ("Sessions",)),
     "SyncSessionHandle": ("BoundSession", ("SessionHandle",)),
-    "SyncAccess": ("", ("ApprovalVerbs", "FileVerbs", "Verbs", "CallingVerbs", "Access")),
+    "SyncAccess": ("", ("ApprovalVerbs", "FileVerbs", "Verbs", "RewindingVerbs", "CallingVerbs", "Access")),
     "SyncTurnlog": ("SyncAccess", ("Turnlog",)),
 }
 LEFT_OUT = {

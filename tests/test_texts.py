@@ -11,18 +11,8 @@ from turnlog.texts import TABLE, Texts, of_header, of_locale
 SRC = WEB.parent
 MADE_UP = {
     "page": (
-        "note_",
-        "trigger_",
-        "status_",
-        "sort_",
-        "try_",
-        "type_",
-        "one_",
-        "reply_state_",
-        "replies_",
-        "erased_",
-        "audit_",
-        "file_",
+        *("note_", "trigger_", "status_", "sort_", "try_", "type_", "one_", "reply_state_", "replies_"),
+        *("command_", "said_", "hint_", "erased_", "audit_", "file_"),
     ),
     "terminal": ("guard_", "slash_"),
     "channel": (),
@@ -61,7 +51,7 @@ def test_every_text_that_is_named_is_there_and_every_text_is_named(part):
 
 def test_no_two_texts_of_a_part_are_the_same_by_mistake():
     """What may be said in two places for two reasons is listed here."""
-    twice = {"signin_button", "type_session", "type_trash", "last_active"}
+    twice = {"signin_button", "type_session", "type_trash", "last_active", "one_session", "tool"}
     for part, texts in TABLE.items():
         first = {}
         same = {name for name, text in texts.items() if first.setdefault(text, name) != name}

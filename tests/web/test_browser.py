@@ -74,7 +74,7 @@ def test_a_chat_streams_calls_tools_and_gets_a_title(site):
         await page.get_by_role("button", name="Approve").click()
         await visitor.rest()
         await visitor.ask("read notes.txt")
-        card = page.locator("#log .card").last
+        card = page.locator("#log .call").last
         assert "read_file" in await card.inner_text()
         await card.locator("summary").click()
         assert "# Notes" in await card.locator("pre").last.inner_text()
@@ -121,7 +121,7 @@ def test_two_quick_messages_in_a_new_chat_are_one_session_in_their_order(tmp_pat
                 await typed.wait()
                 await route.continue_()
 
-            await page.route("**/api/agents/main/chat", hold)
+            await page.route("**/chat/main/say", hold)
             for words in ("My name is Ada.", "What is my name?"):
                 await page.fill("#message", words)
                 await page.press("#message", "Enter")
@@ -182,7 +182,7 @@ def test_a_refused_message_is_edited_and_the_next_one_replaces_it(tmp_path):
         async def steps(visitor):
             page = visitor.page
             await visitor.say("odd words")
-            await page.get_by_role("button", name="Edit").click()
+            await page.get_by_role("button", name="Edit", exact=True).click()
             assert await page.locator("#message").input_value() == "odd words"
             await visitor.say("good words")
             await page.locator("#log .msg.assistant", has_text="better").wait_for()
@@ -285,18 +285,18 @@ def test_rename_fork_trash_restore_and_erase(site):
         page = visitor.page
         await visitor.ask("My name is Grace.")
         first = page.url
-        await page.get_by_label("Actions").click()
+        await page.get_by_label("Actions", exact=True).click()
         await page.get_by_label("Rename").fill("Named <b>by hand</b>")
         await page.get_by_role("button", name="Save").click()
         await page.locator("#chat-head h1", has_text="Named <b>by hand</b>").wait_for()
-        await page.get_by_label("Actions").click()
-        await page.get_by_role("button", name="Fork").click()
+        await page.get_by_label("Actions", exact=True).click()
+        await page.get_by_role("button", name="Fork A new session").click()
         await page.get_by_text("Forked from").wait_for()
         assert page.url != first
         await visitor.ask("What is my name?")
         await page.locator("#log .msg.assistant", has_text="Grace").last.wait_for()
         fork = page.url
-        await page.get_by_label("Actions").click()
+        await page.get_by_label("Actions", exact=True).click()
         await page.get_by_role("button", name="Delete").click()
         await page.wait_for_url("**/chat/main")
         path = fork.removeprefix(site.base)
@@ -305,7 +305,7 @@ def test_rename_fork_trash_restore_and_erase(site):
         await page.locator(f'#session-list a[href="{path}"]').click()
         await page.get_by_role("button", name="Restore").click()
         await page.locator("#composer").wait_for()
-        await page.get_by_label("Actions").click()
+        await page.get_by_label("Actions", exact=True).click()
         await page.get_by_role("button", name="Delete").click()
         await page.wait_for_url("**/chat/main")
         await visitor.goto(path)
@@ -318,17 +318,25 @@ def test_rename_fork_trash_restore_and_erase(site):
     visit(site, steps)
 
 
-def test_searching_finds_titles_and_messages_while_typing(site):
+def test_searching_finds_titles_and_messages_while_typing_and_lands_on_the_message(site):
     async def steps(visitor):
         page = visitor.page
         await visitor.ask("The password of the gate is marmalade-42.")
-        await page.locator("#sessions input[type=search]").fill("marmalade")
-        await page.locator(".hits .snippet", has_text="marmalade-42").first.wait_for()
-        await page.locator(".hits a").first.click()
-        await page.locator("#timeline .msg:target, #timeline .msg", has_text="marmalade-42").first.wait_for()
+        await visitor.goto("/chats")
+        await page.keyboard.press("Control+k")
+        await page.locator("#found", has_text="The password of the gate").wait_for()
+        await page.keyboard.type("marmalade")
+        await page.locator("#found mark", has_text="marmalade").first.wait_for()
+        await page.locator("#found .found-text", has_text="People").first.click()
+        await page.locator(".msg.user:target", has_text="marmalade-42").wait_for()
+        assert "of" in await page.locator("#find").inner_text()
+        assert await page.evaluate("() => [...CSS.highlights.get('found')].map(String)") != []
         await visitor.goto("/chat/main")
-        await page.locator("#sessions input[type=search]").fill("zzzz-nothing")
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("zzzz-nothing")
         await page.get_by_text("Nothing matches").wait_for()
+        await page.keyboard.press("Escape")
+        await page.locator("#search").wait_for(state="hidden")
 
     visit(site, steps)
 
@@ -492,7 +500,7 @@ def test_a_phone_has_room_for_everything(site):
         await visitor.goto(f"/chat/main/{sid}")
         small = await page.evaluate(
             """() => [...document.querySelectorAll(
-                    'button, a.button, summary.button, input:not([type=hidden]), textarea')]
+                    'button, a.button, summary.button, input:not([type=hidden], [type=file]), textarea')]
                 .filter((one) => one.offsetParent && one.getBoundingClientRect().width)
                 .filter((one) => one.getBoundingClientRect().height < 43.5).map((one) => one.outerHTML.slice(0, 120))"""
         )
@@ -522,11 +530,12 @@ def test_the_keyboard_is_enough(site):
         await visitor.rest()
         await page.keyboard.press("Control+k")
         assert await page.evaluate("() => document.activeElement.type") == "search"
-        await page.get_by_label("Actions").focus()
-        await page.keyboard.press("Enter")
-        await page.locator(".menu-body").wait_for()
         await page.keyboard.press("Escape")
-        await page.locator(".menu-body").wait_for(state="hidden")
+        await page.get_by_label("Actions", exact=True).focus()
+        await page.keyboard.press("Enter")
+        await page.locator(".menu:not(.context) .menu-body").wait_for()
+        await page.keyboard.press("Escape")
+        await page.locator(".menu:not(.context) .menu-body").wait_for(state="hidden")
 
     visit(site, steps)
 
@@ -566,8 +575,8 @@ def test_axe_finds_nothing_serious_on_any_page(tmp_path, scheme, rules):
             await visitor.page.get_by_role("button", name="Approve").click()
             await visitor.rest()
             await visitor.ask("read nothing.txt")
-            await page.locator("#log .card summary").first.click()
-            await page.get_by_label("Actions").click()
+            await page.locator("#log .call summary").first.click()
+            await page.get_by_label("Actions", exact=True).click()
             assert await visitor.axe(rules) == []
             for path in (f"/session/main/{folded}", f"/chat/main/{folded}", "/chat/main/none"):
                 await visitor.goto(path)

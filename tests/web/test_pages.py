@@ -38,10 +38,19 @@ def sign_in(client, token):
 
 
 def every_page(client, ids):
-    paths = ["/chat/main", "/chat/main?q=alert", "/chat/main?trash=1", "/chats", "/chats?q=alert", "/list/main?q=w*"]
+    paths = [
+        "/chat/main",
+        "/search?q=alert",
+        "/search?q=w*&whose=all",
+        "/chat/main?trash=1",
+        "/chats",
+        "/chats?q=alert",
+    ]
     for sid in ids:
         paths += [
             f"/chat/main/{sid}",
+            f"/chat/main/{sid}?show=3&q=alert",
+            f"/chat/main/{sid}/window?before=9",
             f"/session/main/{sid}",
             f"/session/main/{sid}?turn=1",
             f"/chats/session/main/{sid}",

@@ -26,7 +26,7 @@ from ..turns.guarded_call import Attempt
 from ..turns.journal import Journal
 from ..turns.own_call import OwnCall, Summarise, fit, on_history, summariser
 from .parts import Where
-from .verbs import Verbs
+from .rewinding import RewindingVerbs
 
 ModelCall: TypeAlias = Callable[[ShapedMessages], Any]
 """Gets the messages of a call, and returns the answer: a text, a dict, an SDK's object, a stream, or one of these to
@@ -38,7 +38,7 @@ _END = object()
 
 
 @checked_methods
-class CallingVerbs(Verbs):
+class CallingVerbs(RewindingVerbs):
     """The calls that a caller makes itself."""
 
     async def guard(

@@ -145,7 +145,7 @@ class Verbs(ApprovalVerbs):
             content = content if content is not None else _content_of(where)
             sender, message_id = sender or where.sender_id, message_id or where.message_id
             dedupe_id = dedupe_id or where.dedupe_id
-        content = _checked(content)
+        content = checked_content(content)
         row = await self._finder.receiving(where)
         if recall or not self._settings.enabled:
             context = "\n\n".join(filter(None, (context, await self._recalled(row, content))))
@@ -153,7 +153,7 @@ class Verbs(ApprovalVerbs):
             content=content,
             message_id=message_id,
             dedupe_id=dedupe_id,
-            dedupe_scope=dedupe_scope or _scope(where, row),
+            dedupe_scope=dedupe_scope or delivery_scope(where, row),
             sender=sender,
             context=context,
             mode=mode,
@@ -180,7 +180,7 @@ class Verbs(ApprovalVerbs):
 
         False: it had been delivered before. Where no sessions are kept, it is not stored.
         """
-        content = _checked(content)
+        content = checked_content(content)
         if not self._settings.enabled:
             self._agents.check((await self._finder.found(where, write=True)).agent)
             return True
@@ -189,7 +189,7 @@ class Verbs(ApprovalVerbs):
             content=content,
             message_id=message_id,
             dedupe_id=dedupe_id,
-            dedupe_scope=dedupe_scope or _scope(where, row),
+            dedupe_scope=dedupe_scope or delivery_scope(where, row),
             sender=sender,
         )
         return await Deliveries(self._store).hear(row, incoming)
@@ -369,12 +369,12 @@ class Verbs(ApprovalVerbs):
         return agent.scaled(await self._runner.calibration.of(agent.provider.model))
 
 
-def _scope(where: Where, row: Session) -> str:
+def delivery_scope(where: Where, row: Session) -> str:
     place = where if isinstance(where, Inbound) else keys.parse(row.key)
     return scope_of(place.channel, place.account)
 
 
-def _checked(content: Content | None) -> Content:
+def checked_content(content: Content | None) -> Content:
     """Checked before anything is created or stored for it."""
     words = contents.accepted(content) if content is not None else ""
     if contents.is_blank(words):

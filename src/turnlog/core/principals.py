@@ -44,6 +44,11 @@ def home_key(who: Principal, agent: str) -> SessionKey:
     return SessionKey(agent=agent, channel="web", kind="direct", peer=who.name)
 
 
+def homes_of(who: Principal, agent: str) -> tuple[str, ...]:
+    """The keys of a principal's own sessions with an agent, on each channel that has them."""
+    return tuple(keys.format(replace(home_key(who, agent), channel=one)) for one in HOMES)
+
+
 def sees(who: Principal, row: Session) -> bool:
     if not _reaches(who, row.agent, row.channel):
         return False
@@ -105,8 +110,7 @@ def narrow(who: Principal, query: Query) -> Query:
     if who.agents is not None and asked is not None and not who.agents.issuperset(asked):
         raise Denied("you may not use these agents", hint="Name your own agents.")
     if who.scopes.isdisjoint({"admin", "read"}):
-        agent = _only(asked or theirs or ("main",))
-        return replace(query, homes=tuple(keys.format(replace(home_key(who, agent), channel=one)) for one in HOMES))
+        return replace(query, homes=homes_of(who, _only(asked or theirs or ("main",))))
     if asked is None and theirs is not None:
         return replace(query, agent=theirs[0] if len(theirs) == 1 else theirs)
     return query

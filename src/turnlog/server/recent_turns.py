@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from ..core.session import Session
 from ..turns.stream import TurnStream
@@ -15,8 +17,24 @@ KEPT_MAX = 1_000
 class RecentTurns:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int], TurnStream] = OrderedDict()
+        self._awaited: dict[str, set[asyncio.Event]] = {}
+
+    @contextmanager
+    def begun(self, session_id: str) -> Generator[asyncio.Event]:
+        """An event that is set when a turn begins in this session."""
+        event = asyncio.Event()
+        waiting = self._awaited.setdefault(session_id, set())
+        waiting.add(event)
+        try:
+            yield event
+        finally:
+            waiting.discard(event)
+            if not waiting and self._awaited.get(session_id) is waiting:
+                del self._awaited[session_id]
 
     def keep(self, stream: TurnStream) -> None:
+        for event in self._awaited.get(stream.session_id, ()):
+            event.set()
         key = (stream.session_id, stream.seq)
         self._kept.pop(key, None)
         self._kept[key] = stream

@@ -31,6 +31,7 @@ from ..sessions.erasing_text import EraseReport, EraseRequest
 from ..stores import Ledger
 from ..turns.queue import Ticket
 from ..turns.stream import TurnStream
+from .changes import SessionChanges
 from .daily_usage import DailyUsage
 from .http.auth import Token, Tokens
 from .http.connections import Connections, limits_of
@@ -74,6 +75,7 @@ class Service:
         self.answers = answers
         self.usage = usage
         self.turns = RecentTurns()
+        self.changes = SessionChanges(turnlog.sessions.list)
         self.streams: set[EventStream] = set()
         server = turnlog.settings.server
         self.connections = Connections(limits_of(server), proxies=server.trusted_proxies, count=metrics.count_refused)
@@ -126,11 +128,15 @@ class Service:
         """Replies to channels that wait to be sent, or could not be sent."""
         return await replies_in(self._turnlog.ledger(WAITING, UNSENT), WAITING, UNSENT)
 
-    def may_listen(self, token: Token, session_id: str) -> Callable[[], Awaitable[bool]]:
+    def may_listen(self, token: Token, session_id: str | None) -> Callable[[], Awaitable[bool]]:
+        """Whether the token is still valid, and may still see this session."""
+
         async def check() -> bool:
             try:
                 found = await self.tokens.find(token.id)
-                return found is not None and bool(await self.acting_for(found.principal).sessions.get(session_id))
+                if found is None or session_id is None:
+                    return found is not None
+                return bool(await self.acting_for(found.principal).sessions.get(session_id))
             except NotFound:
                 return True  # an event tells its listeners that it was deleted
             except StoreUnavailable:
@@ -201,6 +207,7 @@ class Service:
             lock.release()
 
     def _accompany(self, stream: TurnStream) -> None:
+        self.changes.look()
         self._spawn(self._watch_turn(stream))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str = "turns") -> None:
@@ -217,6 +224,7 @@ class Service:
             if isinstance(event, ApprovalAnswered):
                 self.metrics.approvals.labels(event.word).inc()
         self.turns.end(stream)
+        self.changes.look()
         self.log.info("turn", session=stream.session_id, turn=stream.seq, outcome=_outcome(stream))
         if stream.fenced:
             return  # the process that took over the turn writes it
@@ -251,6 +259,7 @@ class Service:
 
     async def close(self) -> None:
         """Called after the turns have ended: waits until their last lines are written."""
+        self.changes.close()
         for close in reversed(self._closers):
             await close()
         if self._tasks:

@@ -320,9 +320,14 @@ class Sessions:
         row = await self.writable(session_id)
         async with self._editing(session_id) as lease:
             row = await self._now(row)
-            if not await reading.ends_a_turn(self._store, row, to):
-                turns.check_end((await self.transcript(row.id)).entries, to)
+            await self.check_rewind(row, to)
             return await self._append(row, Rewind(to=to), lease=lease)
+
+    async def check_rewind(self, row: Session, to: int) -> None:
+        """UsageError unless a turn ended at entry `to`."""
+        self.admit(row, write=True)
+        if not await reading.ends_a_turn(self._store, row, to):
+            turns.check_end((await self.transcript(row.id)).entries, to)
 
     async def discard(self, session_id: str) -> Session:
         """Hides the last turn, which must have failed. Nothing is removed: rewind forward to come back."""

@@ -25,7 +25,7 @@ from ..shapes import MessageShape, ShapedMessages
 from ..shapes.reading import NewMessage
 from ..stores import Lease
 from ..turns.own_call import OwnCall, Summarise
-from ..turns.queue import QueueMode
+from ..turns.queue import QueueMode, Ticket
 from .facade import EngineDoor
 from .handle import SyncSessionHandle
 from .sessions import SyncSessions
@@ -263,6 +263,27 @@ class SyncAccess:
     def watch(self, where: Where, *, after: int) -> Generator[Entry]:
         """Every entry after that seq, also those that are yet to come; ends when the session is deleted."""
         return self._door.iterate(self._inner.watch(where, after=after))
+
+    def accept_after(
+        self,
+        where: Where,
+        to: int,
+        content: Content,
+        *,
+        sender: str | None = None,
+        dedupe_id: str | None = None,
+        context: str = "",
+        recall: bool = False,
+    ) -> Ticket:
+        """Accepts a message that follows entry `to`, which must end a turn; what came after `to` is rewound.
+
+        The rewind and the message are one append: either both are stored or neither. Busy while a turn runs.
+        """
+        return self._door.run(
+            self._inner.accept_after(
+                where, to, content, sender=sender, dedupe_id=dedupe_id, context=context, recall=recall
+            )
+        )
 
     def guard(
         self,

@@ -162,6 +162,10 @@ class SyncSessions:
         """Continues the history from entry `to`, which must end a turn. Rewind forward to come back."""
         return self._door.run(self._inner.rewind(session_id, to))
 
+    def check_rewind(self, row: Session, to: int) -> None:
+        """UsageError unless a turn ended at entry `to`."""
+        self._door.run(self._inner.check_rewind(row, to))
+
     def discard(self, session_id: str) -> Session:
         """Hides the last turn, which must have failed. Nothing is removed: rewind forward to come back."""
         return self._door.run(self._inner.discard(session_id))

@@ -76,6 +76,12 @@ class Journal:
     def transcript(self) -> Transcript:
         return list(self.stored)
 
+    def take_tail(self, loaded: Loaded) -> None:
+        """The tail after a rewind: it may begin before everything that was known."""
+        self.row, self.end = loaded.session, loaded.session.last_seq
+        self.stored, self.damage = list(loaded.entries), loaded.damage
+        self.heard = _received(loaded.entries, loaded.session.heard)
+
     def turn(self) -> list[Entry]:
         """The entries of the newest turn, from its user entry on."""
         return turns.newest(self.transcript)

@@ -130,13 +130,13 @@ class Queue:
     async def _admit(self, lane: Lane, ticket: Ticket) -> None:
         if lane.task and lane.stream and lane.stream.over:
             await asyncio.wait({lane.task}, timeout=TURN_END_S)
-        retry = ticket.incoming.retry
-        if retry and not lane.is_free:
+        is_alone = ticket.incoming.is_alone
+        if is_alone and not lane.is_free:
             raise Busy("a turn is running or waiting in this session", hint="Retry when it has ended.")
         is_first = lane.is_free and not ticket.row.received
         try:
             # A turn that begins with what was heard needs its message as `received` too.
-            if retry or (is_first and not ticket.row.heard and self._runner.journal.direct):
+            if is_alone or (is_first and not ticket.row.heard and self._runner.journal.direct):
                 lane.unstored = ticket
             else:
                 await self._join(lane, ticket, has_to_wait=not is_first)
@@ -291,7 +291,7 @@ class Queue:
         try:
             return await stack.enter_async_context(self._store.lease(lane.session_id, wait_s=0))
         except Busy:
-            if lane.unstored and lane.unstored.incoming.retry:
+            if lane.unstored and lane.unstored.incoming.is_alone:
                 raise  # it is no message that could wait
             lane.blocked = True
         try:
@@ -315,7 +315,9 @@ class Queue:
 
     async def _serve(self, lane: Lane, lease: Lease) -> None:
         first = None if lane.resumed else lane.unstored
-        journal = await self._open_journal(lane, lease, known=first.row if first and not first.incoming.retry else None)
+        journal = await self._open_journal(
+            lane, lease, known=first.row if first and not first.incoming.is_alone else None
+        )
         while lease.live:  # once it is lost, another process answers, and the next worker tells that
             if journal.reshaped:
                 journal = await self._open_journal(lane, lease)  # what is folded need not stay in memory
@@ -353,7 +355,7 @@ class Queue:
         return False
 
     async def _run_unstored(self, lane: Lane, journal: Journal, ticket: Ticket) -> None:
-        if (journal.waiting or journal.heard) and not ticket.incoming.retry:
+        if (journal.waiting or journal.heard) and not ticket.incoming.is_alone:
             # The row that it was accepted by was older than what waits: it has to wait too.
             with suppress(Busy):  # too many wait; its sender is told
                 await self._store_unstored(lane)

@@ -21,6 +21,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     context: str = ""
     retry: bool = False
     """The last turn failed, and its message is sent again."""
+    rewind_to: int | None = None
+    """The message follows this entry, which ends a turn."""
     resumes: bool = False
     """The last turn was paused, and every call that waited has its answer."""
     asks: bool = True
@@ -49,6 +51,7 @@ def of_ticket(ticket: Ticket) -> TurnRequest:
         context=incoming.context,
         asks=incoming.asks,
         trace=ticket.trace,
+        rewind_to=incoming.rewind_to,
     )
 
 

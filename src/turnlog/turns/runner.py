@@ -56,6 +56,15 @@ OnAnswer: TypeAlias = Callable[[Session, list[Entry]], Awaitable[None]]
 """(row, the turn's entries) of a turn that has its answer, before `done` is told."""
 
 
+def _words_of(request: TurnRequest) -> User:
+    return User(
+        content=request.content,
+        message_id=request.message_id,
+        dedupe_id=request.dedupe_id,
+        sender=request.sender,
+    )
+
+
 class Runner:
     def __init__(  # noqa: PLR0913 - each is a part that wiring joins, nearly all with a default
         self,
@@ -125,17 +134,19 @@ class Runner:
                 await self._take_back_failure(journal)
             if request.content is None:
                 return next((entry.seq for entry in journal.turn()), 0)
+            if request.rewind_to is not None:
+                return await self._store_after(journal, request, request.rewind_to)
             return await self._store_words(journal, request)
 
     async def _store_words(self, journal: Journal, request: TurnRequest) -> int | None:
-        body = User(
-            content=request.content,
-            message_id=request.message_id,
-            dedupe_id=request.dedupe_id,
-            sender=request.sender,
-        )
-        is_new = await journal.append_once(body, dedupe_id=request.dedupe_id, since=request.since)
+        is_new = await journal.append_once(_words_of(request), dedupe_id=request.dedupe_id, since=request.since)
         return journal.end if is_new else None
+
+    async def _store_after(self, journal: Journal, request: TurnRequest, to: int) -> int:
+        """Goes back and stores the words in one append. Then the tail is another one, and is read."""
+        *_, words = await journal.append(Rewind(to=to), _words_of(request))
+        journal.take_tail(await self._sessions.load(journal.session_id, incarnation=journal.incarnation))
+        return words.seq
 
     async def _heard(self, journal: Journal) -> tuple[int, ...]:
         """The heard messages since the last turn that join this one."""

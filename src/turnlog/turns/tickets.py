@@ -31,6 +31,13 @@ class Incoming(Struct, frozen=True, kw_only=True):
     """Whether somebody can be asked for approval while its turn runs."""
     retry: bool = False
     """Not a new message: the message of the last turn, which failed."""
+    rewind_to: int | None = None
+    """History goes on from this entry, which ends a turn: the rewind and the message are one append."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it neither joins a turn nor waits for one: it means the log as it is now."""
+        return self.retry or self.rewind_to is not None
 
 
 class Ticket:

@@ -47,29 +47,8 @@ class ChatController(Controller):
 
     @post("/", status_code=200, operation_id="chat", summary="Send a message and follow its turn")
     async def send(self, request: AnyRequest, agent: AgentId, data: JSONBody[ChatBody]) -> ASGIApp:
-        service, access = service_of(request), acting(request, "chat", agent=agent)
-        service.check_open()
-        service.hold_stream(request)
-        check_text("the message", data.message)
-        check_text("the context", data.context or "")
-        content = content_of(data)
-        claim = await idempotency.claim(request, data.session_id or fresh_id())
-        row = await _session(service, access, agent, data, claim)
-        sender = access.principal.name
-        accept = partial(
-            access.accept,
-            row,
-            content,
-            sender=sender,
-            dedupe_id=claim.delivery if claim else None,
-            context=data.context or "",
-            recall=data.recall,
-        )
-        try:
-            ticket = await service.accept(row, data.message, sender, accept)
-        except Busy as error:
-            raise _queue_is_full(error) from error
-        rejoin = Rejoin(access, service.turns)
+        access, row, ticket = await accept_message(request, agent, data)
+        rejoin = Rejoin(access, service_of(request).turns)
         frames = _of_ticket(rejoin, row, ticket) if ticket.stored.result() else _of_first(rejoin, access, row, ticket)
         return stream(request, row.id, frames)
 
@@ -100,6 +79,34 @@ class ChatController(Controller):
             return StopView(await access.stop_anywhere(row.id))
 
         return await idempotency.once(request, StopView, act)
+
+
+async def accept_message(request: AnyRequest, agent: str, data: ChatBody) -> tuple[Access, Session, Ticket]:
+    """The message is stored when this returns. Its caller answers with a stream."""
+    service, access = service_of(request), acting(request, "chat", agent=agent)
+    service.check_open()
+    service.hold_stream(request)
+    check_text("the message", data.message)
+    check_text("the context", data.context or "")
+    content = content_of(data)
+    claim = await idempotency.claim(request, data.session_id or fresh_id())
+    row = await _session(service, access, agent, data, claim)
+    sender = access.principal.name
+    begin = partial(access.accept_after, row, data.rewind_to) if data.rewind_to else partial(access.accept, row)
+    accept = partial(
+        begin,
+        content,
+        sender=sender,
+        dedupe_id=claim.delivery if claim else None,
+        context=data.context or "",
+        recall=data.recall,
+    )
+    try:
+        return access, row, await service.accept(row, data.message, sender, accept)
+    except Busy as error:
+        if data.rewind_to is not None:
+            raise
+        raise _queue_is_full(error) from error
 
 
 def stream(request: AnyRequest, session_id: str, frames: AsyncGenerator[bytes]) -> EventStream:

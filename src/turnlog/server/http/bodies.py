@@ -65,6 +65,8 @@ class ChatBody(Strict, frozen=True, kw_only=True):
     images: Annotated[list[ImageUri], Meta(max_length=IMAGES_MAX)] = field(default_factory=list[ImageUri])
     """PNG, JPEG, WebP or GIF as data URIs."""
     recall: bool = False
+    rewind_to: Annotated[int, Meta(ge=1)] | None = None
+    """Go on from this entry, which ends a turn: what came after it is rewound. 409 while a turn runs."""
 
 
 class StopBody(Strict, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from ...core.usage import cost_of
 from ...errors import TurnlogError, UsageError
 from ..service import AnyRequest, Service, acting, service_of
 from .chats import ChatFilter, filter_of, query_of, state_of
-from .view import HEADERS, lead_to, local_path, problem_of
+from .view import HEADERS, lead_to, local_path, wants_json
 
 CHANGED_MAX = 200
 """Sessions in one request."""
@@ -35,14 +35,8 @@ _BECOMES: dict[str, StatusValue] = {"archive": "archived", "trash": "trashed"}
 @post("/chats/many", status_code=200)
 async def change_many(request: AnyRequest) -> Response[Any]:
     """Fields: `do` (archive, trash or restore), and any number of `id`; to restore a state, `ID:STATUS`."""
-    is_script = request.headers.get("accept") == "application/json"
-    try:
-        told = await _change(request)
-    except Exception as error:
-        if not is_script:
-            raise
-        return problem_of(request, error)
-    return Response(told, headers=HEADERS) if is_script else lead_to(told["to"])
+    told = await _change(request)
+    return Response(told, headers=HEADERS) if wants_json(request) else lead_to(told["to"])
 
 
 async def _change(request: AnyRequest) -> dict[str, Any]:

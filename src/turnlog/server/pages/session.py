@@ -1,34 +1,21 @@
-"""The page of one session: its timeline, its tokens turn by turn, what the model saw; and the forms that change it."""
+"""The page of one session: its timeline, its tokens turn by turn, and what the model saw."""
 
 from typing import Annotated, Any
 
-from litestar import Response, get, post
+from litestar import Response, get
 from litestar.params import Parameter
 from msgspec.structs import replace
 
 from ...access import Access
 from ...core import tokens
-from ...core.entries import Entry, User, text_of
+from ...core.entries import Entry, text_of
 from ...core.principals import owns
 from ...core.session import Session
-from ...core.user_content import user_content
-from ...errors import NotFound, UsageError
+from ...errors import UsageError
 from ...sessions import Sessions
-from ..markdown import honest
-from ..service import AnyRequest, reading, service_of, writing
+from ..service import AnyRequest, reading
 from . import plot as plots, timeline as timelines
-from .signin import form_of
-from .view import (
-    ENTRIES_SHOWN,
-    HEADERS,
-    lead_to,
-    local_path,
-    path_to,
-    problem_of,
-    read_some,
-    show,
-    with_marks,
-)
+from .view import ENTRIES_SHOWN, read_some, show, with_marks
 
 PLOTTED_MAX = 5_000
 """Entries that a chart is made from; turns of older entries are left out, and the chart says so."""
@@ -142,69 +129,14 @@ async def original(request: AnyRequest, agent: str, sid: str, seq: int) -> Respo
     )
 
 
+@get("/session/{agent:str}/{sid:str}/fidelity/{seq:int}")
+async def fidelity(request: AnyRequest, agent: str, sid: str, seq: int) -> Response[str]:
+    """What became of the identifiers that a compaction covers."""
+    access, row = await reading(request, agent, sid)
+    [kept] = await access.sessions.fidelity(sid, seq)
+    return await show(request, "part_fidelity.html", row=row, kept=kept)
+
+
 async def _whole(sessions: Sessions, row: Session, entries: list[Entry]) -> list[Entry]:
     """Adds the `received` entries that hold the text of user entries."""
     return await read_some(sessions, row, after=entries[0].seq - 1, before=entries[-1].seq + 1) if entries else []
-
-
-@get("/session/{agent:str}/{sid:str}/entry/{seq:int}")
-async def entry_text(request: AnyRequest, agent: str, sid: str, seq: int) -> Response[str]:
-    """The whole text of one entry, as plain text."""
-    access, row = await reading(request, agent, sid)
-    found = await read_some(access.sessions, row, after=seq - 1, before=seq + 1)
-    entry = next((entry for entry in found if entry.seq == seq), None)
-    if entry is None:
-        raise NotFound(f"there is no entry {seq}", hint=f"The session has entries 1 to {row.last_seq}.")
-    received = {e.seq: e for e in found if e.seq != seq}
-    content = user_content(entry, received) if isinstance(entry, User) else getattr(entry, "content", "")  # type: ignore[arg-type]
-    headers = {**HEADERS, "Content-Disposition": "inline"}
-    return Response(honest(text_of(content)), media_type="text/plain", headers=headers)
-
-
-@post("/session/{agent:str}/{sid:str}/{action:str}", status_code=200)
-async def act(request: AnyRequest, agent: str, sid: str, action: str) -> Response[Any]:
-    """Carries out a form of the page. The browser then goes to where the outcome can be seen; a script, which asks for
-    JSON, is told the address, or what went wrong as a problem document.
-    """
-    is_script = request.headers.get("accept") == "application/json"
-    try:
-        to = await _act(request, agent, sid, action)
-    except Exception as error:
-        if not is_script:
-            raise
-        return problem_of(request, error)
-    return Response({"to": to}, headers=HEADERS) if is_script else lead_to(to)
-
-
-async def _act(request: AnyRequest, agent: str, sid: str, action: str) -> str:
-    access, row = await writing(request, agent, sid)
-    form, sessions = await form_of(request), access.sessions
-    chat, back = path_to("chat", agent, sid), local_path(form.get("next", "") or path_to("chat", agent, sid))
-    match action:
-        case "rename":
-            await sessions.rename(sid, form.get("title", ""))
-        case "fork":
-            at = form.get("at", "")
-            forked = await sessions.fork(sid, at=int(at) if at.isdecimal() and len(at) < 16 else None)
-            return path_to("chat", agent, forked.id)
-        case "compact":
-            await access.compact(row)
-        case "undo":
-            await sessions.undo(sid)
-        case "retry":
-            service_of(request).check_open()
-            await access.accept_retry(row)
-        case "discard":
-            await sessions.discard(sid)
-        case "trash":
-            await sessions.set_status(sid, "trashed", "deleted on the page")
-            return back if form.get("next") else path_to("chat", agent)
-        case "restore":
-            await sessions.set_status(sid, "inactive", "restored on the page")
-            return chat
-        case "erase":
-            await sessions.delete(sid)
-            return path_to("chat", agent)
-        case _:
-            raise NotFound("there is no such action", hint="Use the buttons of the page.")
-    return back

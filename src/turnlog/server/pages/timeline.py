@@ -1,7 +1,8 @@
 """Entries → the items of a page, in order. Pure, and without HTML: templates escape and sanitise.
 
-A conversation shows the current history, with folded entries behind their compaction. A timeline shows every entry in
-the order of writing.
+A conversation shows the current history, with folded entries behind their compaction. A chat shows the same branch of
+the log with the folded entries too, and each compaction as a divider where the kept messages begin. A timeline shows
+every entry in the order of writing.
 """
 
 import json
@@ -37,7 +38,6 @@ from ...core.entries import (
 from ...core.heard import is_heard
 from ...core.pairing import Pairing, pair
 from ...core.session import Session, active, live_path, marks_of, on_path
-from ...core.turns import Unanswered
 from ...core.user_content import parted, user_content
 
 INPUT_MAX_CHARS = 8_000
@@ -93,8 +93,10 @@ class TimelineItem(Struct, frozen=True, kw_only=True):
     """Names of texts: waiting, heard, rewound, folded, left_out, pinned, newer_fields, partial."""
     retriable: bool = False
     """Whether this is the failure of the last turn, which can be retried, edited or discarded."""
-    words: str = ""
-    """The message of that turn, to be edited; as ASCII JSON, so that the page's source has no deceptive characters."""
+    turn: int = 0
+    """The user entry that began its turn."""
+    ends: bool = False
+    """Whether a turn ended here: the history can go on from here."""
 
 
 def conversation(row: Session, entries: Sequence[Entry], folds: Sequence[Compaction] = ()) -> list[TimelineItem]:
@@ -106,6 +108,34 @@ def conversation(row: Session, entries: Sequence[Entry], folds: Sequence[Compact
     path = live_path(sorted((*row.marks, *marks_of(entries)), key=lambda mark: mark.seq), row.last_seq)
     shown = [entry for entry in entries if _is_said(entry, row, stack) and on_path(entry.seq, path)]
     return [*heads, *_items(row, shown, entries)]
+
+
+def chat(row: Session, entries: Sequence[Entry], folds: Sequence[Compaction] = ()) -> list[TimelineItem]:
+    """One branch of the log. `row` describes that branch; `folds`: its active compactions whose dividers are here."""
+    path = live_path(sorted({*row.marks, *marks_of(entries)}, key=lambda mark: mark.seq), row.last_seq)
+    taken = {entry.seq for entry in folds} | {mark.seq for mark in active(row.marks, row.last_seq)}
+    shown = [entry for entry in entries if _is_chatted(entry, row, taken) and on_path(entry.seq, path)]
+    items = [_without(item, "folded") for item in _items(row, shown, entries)]
+    for fold in sorted(folds, key=lambda entry: (entry.first_kept, entry.seq), reverse=True):
+        at = next((n for n, item in enumerate(items) if item.seq >= fold.first_kept), len(items))
+        items.insert(at, _fold_item(row, fold))
+    return items
+
+
+def _is_chatted(entry: Entry, row: Session, dividers: set[int]) -> bool:
+    match entry:
+        case User() | Assistant() | ToolResult() | Failed() | Shortened() | Rewind():
+            return True
+        case Received():
+            return entry.seq in (*row.received, *row.heard)
+        case Compaction():
+            return entry.seq not in dividers  # an undone one
+        case _:
+            return False
+
+
+def _without(item: TimelineItem, tag: str) -> TimelineItem:
+    return replace(item, tags=tuple(one for one in item.tags if one != tag)) if tag in item.tags else item
 
 
 def timeline(row: Session, entries: Sequence[Entry]) -> list[TimelineItem]:
@@ -140,6 +170,7 @@ def _items(row: Session, shown: Sequence[Entry], around: Sequence[Entry]) -> lis
     elsewhere = {id(call.result) for seq, call in pairing.pairs() if seq not in seqs}
     left_out = history.survey(around).left_out
     failed = turns.unanswered(around)
+    begun, ended = _turns_of(around)
     items: list[TimelineItem] = []
     for entry in shown:
         left = [part for part in parts.get(entry.seq, ()) if _is_left(part, pairing, elsewhere)]
@@ -147,20 +178,30 @@ def _items(row: Session, shown: Sequence[Entry], around: Sequence[Entry]) -> lis
             continue  # shown on the cards of its calls
         item = _item(row, entry, received, left, pairing)
         cards = tuple(replace(card, left_out=card.seq in left_out) for card in item.cards)
-        items.append(replace(item, tags=(*item.tags, *_tags(row, entry, left_out)), cards=cards))
+        place = {"turn": begun.get(entry.seq, 0), "ends": entry.seq in ended}
+        items.append(replace(item, tags=(*item.tags, *_tags(row, entry, left_out)), cards=cards, **place))
         if failed and failed.failed == entry.seq:
-            items[-1] = replace(items[-1], retriable=True, words=_words_of(failed, around, received))
+            items[-1] = replace(items[-1], retriable=True, turn=failed.start)
     return items
 
 
-EDITED_MAX_CHARS = 20_000
-"""A failed message up to this length can be edited in the page. A longer one can be retried or discarded."""
-
-
-def _words_of(failed: Unanswered, around: Sequence[Entry], received: Mapping[int, Received]) -> str:
-    said = next((e for e in around if isinstance(e, User) and e.seq == failed.start), None)
-    words = text_of(user_content(said, received)) if said else ""
-    return json.dumps(words) if 0 < len(words) <= EDITED_MAX_CHARS else ""
+def _turns_of(around: Sequence[Entry]) -> tuple[dict[int, int], set[int]]:
+    """The turn of each entry, along the branches of the log, and the entries at which a turn ended."""
+    walk = turns.Walk()
+    begun: dict[int, int] = {}
+    ended: set[int] = set()
+    turn = 0
+    for entry in around:
+        if entry.after is not None:
+            turn = begun.get(entry.after, 0)
+        if isinstance(entry, Rewind):
+            turn = begun.get(entry.to, 0)
+        if walk.take(entry):
+            turn = entry.seq
+        begun[entry.seq] = turn
+        if walk.role not in turns.UNDER_WAY:
+            ended.add(entry.seq)
+    return begun, ended
 
 
 def _is_left(part: Message, pairing: Pairing, elsewhere: set[int]) -> bool:

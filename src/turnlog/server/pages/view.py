@@ -6,6 +6,7 @@ Pages are rendered in a thread, so that a long conversation does not block the s
 import asyncio
 import gzip
 import hashlib
+import json
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ from msgspec.structs import replace
 from ... import web
 from ...core import history
 from ...core.entries import Compaction, Entry
-from ...core.principals import Principal
+from ...core.principals import Principal, homes_of
 from ...core.session import Session, active, marks_of
 from ...core.usage import Cost
 from ...errors import Corrupt
@@ -33,6 +34,7 @@ from ...texts import Texts, of_header
 from .. import markdown
 from ..http import problems
 from ..http.auth import Token
+from ..http.limits import BODY_MAX_BYTES, IMAGES_MAX, TEXT_MAX_BYTES
 from ..service import CALLER, AnyRequest, service_of
 
 WEB = Path(web.__file__).parent
@@ -47,6 +49,11 @@ ENTRIES_SHOWN = 200
 """Of one session in one page."""
 FOLDS_SHOWN = 8
 """Active compactions above a conversation; the page of the session shows all."""
+COMMANDS = (
+    *("new", "rename", "compact", "undo", "fork", "rewind", "retry", "pin", "search", "details", "stop", "delete"),
+    "help",
+)
+"""What can be typed after a slash; the page's script carries them out."""
 AMBER, RED = 30_000, 60_000
 """Tokens from which a badge warns: larger contexts cost much, and models overlook parts of them."""
 HEADERS = {"Referrer-Policy": "same-origin"}
@@ -101,10 +108,14 @@ async def show(request: AnyRequest, template: str, status: int = 200, **values: 
     frame = frame_of(request)
     zipped = takes_gzip(request)
 
-    def fill() -> Response[str]:
-        return _page(_templates().get_template(template).render(frame=frame, t=frame.t, **values), status, zipped)
+    def work() -> Response[str]:
+        return _page(fill(template, frame, **values), status, zipped)
 
-    return await asyncio.to_thread(fill)
+    return await asyncio.to_thread(work)
+
+
+def fill(template: str, frame: Frame, **values: Any) -> str:
+    return _templates().get_template(template).render(frame=frame, t=frame.t, **values)
 
 
 def takes_gzip(request: AnyRequest) -> bool:
@@ -138,9 +149,12 @@ def preference(name: str, value: str) -> Cookie:
     return Cookie(key=name, value=value, path="/", max_age=KEPT_S, samesite="lax")
 
 
-def problem_of(request: AnyRequest, error: Exception) -> Response[bytes]:
-    """An error for a script of the page."""
-    problem = _logged(request, error)
+def wants_json(request: AnyRequest) -> bool:
+    """Whether a script of the page asks, which shows the outcome itself."""
+    return request.headers.get("accept") == "application/json"
+
+
+def _problem_of(error: Exception, problem: problems.Problem) -> Response[Any]:
     headers = {**HEADERS, **problems.headers_of(error)}
     return Response(
         problems.encode(problem), status_code=problem.status, media_type=problems.MEDIA_TYPE, headers=headers
@@ -155,13 +169,15 @@ def _logged(request: AnyRequest, error: Exception) -> problems.Problem:
 
 
 def answer_error(request: AnyRequest, error: Exception) -> Response[str]:
-    """An error as a page."""
+    """An error as a page; for a script of the page as a problem document."""
     problem = _logged(request, error)
+    if wants_json(request):
+        return _problem_of(error, problem)
     template = "part_error.html" if wants_part(request) else "error.html"
     frame = frame_of(request)
     # The framework's text about a path is for programs, and only in English.
     astray = isinstance(error, NotFoundException | MethodNotAllowedException)
-    html = _templates().get_template(template).render(frame=frame, t=frame.t, problem=problem, astray=astray)
+    html = fill(template, frame, problem=problem, astray=astray)
     return _page(html, problem.status, takes_gzip(request), problems.headers_of(error))
 
 
@@ -183,8 +199,17 @@ def _templates() -> Environment:
         "moment": moment,
         "dollars": dollars,
         "rev": rev,
+        "gist": gist,
     }
-    shared: dict[str, Any] = {"asset": asset, "path": path_to, "level": level, "LONG": markdown.SHOWN_MAX_CHARS}
+    limits = {"images": IMAGES_MAX, "text_bytes": TEXT_MAX_BYTES, "body_bytes": BODY_MAX_BYTES}
+    shared: dict[str, Any] = {
+        "limits": limits,
+        "commands": COMMANDS,
+        "asset": asset,
+        "path": path_to,
+        "level": level,
+        "LONG": markdown.SHOWN_MAX_CHARS,
+    }
     found.filters.update(filters)  # pyright: ignore[reportUnknownMemberType]
     found.globals.update(shared)
     return found
@@ -231,9 +256,27 @@ def level(tokens: int) -> str:
     return "red" if tokens > RED else "amber" if tokens > AMBER else "calm"
 
 
+GIST_MAX_CHARS = 80
+
+
+def gist(given: str) -> str:
+    """The values of a call's input on one line, to tell calls apart without opening them."""
+    try:
+        values: Any = json.loads(given)
+    except ValueError:
+        return ""
+    values = list(cast("dict[str, Any]", values).values()) if isinstance(values, dict) else []
+    return markdown.name(" · ".join(str(value) for value in values if value not in (None, "")), GIST_MAX_CHARS)
+
+
 def rev(item: object) -> str:
     """A checksum by which the page's script knows whether its copy of this item is current."""
     return f"{zlib.crc32(repr(item).encode('utf-8', 'replace')):08x}"
+
+
+def own_homes(who: Principal, agent: str) -> tuple[str, ...]:
+    """The keys of somebody's own sessions with an agent; none for those who may only read."""
+    return () if who.scopes.isdisjoint({"admin", "chat"}) else homes_of(who, agent)
 
 
 class Moment(Struct, frozen=True):

@@ -16,8 +16,8 @@ export async function post(url, fields = {}) {
 }
 
 async function act(form) {
-  const { act: name, undo } = form.dataset;
-  const action = undo ? { label: say("undo"), post: undo } : undefined;
+  const { act: name, undo, undoSeq } = form.dataset;
+  const action = undo ? { label: say("undo"), post: undo, fields: undoSeq ? { seq: undoSeq } : {} } : undefined;
   const buttons = form.querySelectorAll("button");
   for (const button of buttons) button.disabled = true;
   const done = await post(form.action, new FormData(form));

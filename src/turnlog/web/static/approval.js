@@ -3,13 +3,13 @@
 import { copyOf, say } from "./dom.js";
 
 export class Approvals {
-  // `chat` has: agent, session, live (where cards are), answer() (the message that the card joins), notice(text, bad).
+  // `chat` has: agent, session, live (where cards are), notice(text, bad).
   constructor(chat) {
     this.chat = chat;
   }
 
-  // A model may use a call id again, so a question is known by its seq.
-  ask(request) {
+  // A model may use a call id again, so a question is known by its seq. `article`: the message that the card joins.
+  ask(request, article) {
     if (this.chat.live.querySelector(`[data-question="${request.seq}"]`)) return;
     const card = copyOf("tpl-approval");
     card.dataset.question = request.seq;
@@ -30,8 +30,7 @@ export class Approvals {
     }
     for (const button of card.querySelectorAll("[data-word]"))
       button.addEventListener("click", () => this.word(card, request, button.dataset.word, edit.value));
-    this.chat.answer().append(card);
-    this.chat.words = null;
+    article.append(card);
     this.chat.notice(say("approval-asks"));
     document.title = `● ${document.title.replace(/^● /, "")}`;
     card.querySelector("[data-word=approved]")?.focus({ preventScroll: true });

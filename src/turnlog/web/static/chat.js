@@ -1,9 +1,15 @@
-// The chat: sending, following a running turn, and showing what the server has rendered of it once it has ended.
+// One chat. The log is rendered by the server, and asked for again when the live stream says that it has grown; a turn
+// that runs is shown below it, from the live stream. A message is shown at once, and gives way to the server's rendering.
 
 import { Approvals } from "./approval.js";
-import { $, copyOf, refresh, say } from "./dom.js";
-
-const BACKOFF_MS = [500, 1000, 2000, 5000, 10000];
+import { Composer } from "./composer.js";
+import { $, copyOf, part, patch, say } from "./dom.js";
+import { listen, readAnswer, show } from "./feed.js";
+import { listenForMessages } from "./messages.js";
+import { Sidebar } from "./sidebar.js";
+import { toast } from "./toast.js";
+import { LiveTurn, noticeOf } from "./turn.js";
+import { Windows } from "./windows.js";
 
 // As the server makes them. The page makes a new chat's id itself: several messages may leave before one is answered.
 function sessionId() {
@@ -17,88 +23,207 @@ export class Chat {
     this.main = main;
     this.agent = main.dataset.agent;
     this.session = main.dataset.session || sessionId();
-    this.posted = Promise.resolve();
     this.live = $("live");
     this.scroll = $("scroll");
-    this.form = $("composer");
-    this.source = null;
-    this.last = "";
-    this.losses = 0;
-    this.atEnd = true;
-    this.scroll.addEventListener("scroll", () => this.lookWhere(), { passive: true });
+    this.posted = Promise.resolve();
+    this.posting = 0;
+    this.turn = null;
+    this.over = 0;
+    this.refreshing = null;
     this.approvals = new Approvals(this);
-    this.begin();
-    if (this.form) this.listen();
-    if ("running" in main.dataset) this.follow();
-    this.toEnd(true);
+    this.windows = new Windows(this);
+    this.sidebar = new Sidebar(this);
+    this.composer = $("composer") ? new Composer(this) : null;
+    listenForMessages(this);
+    listen((frame) => this.hear(frame));
+    if (main.dataset.session) show(this.session);
+    document.addEventListener("acted", (event) => this.acted(event));
+    document.addEventListener("click", (event) => this.look(event));
+    for (const button of document.querySelectorAll("[data-try]"))
+      button.addEventListener("click", () => this.composer.send(button.textContent));
+    this.setBusy();
+    this.windows.begin();
   }
 
-  listen() {
-    const box = $("message");
-    this.form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.send(box.value);
-    });
-    box.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-        event.preventDefault();
-        this.form.requestSubmit();
-      }
-    });
-    box.addEventListener("input", () => fit(box));
-    $("stop").addEventListener("click", () => this.stop());
-    $("log").addEventListener("click", (event) => {
-      const button = event.target.closest("[data-edit]");
-      if (button) this.edit(JSON.parse(button.dataset.edit));
-    });
-    for (const button of document.querySelectorAll("[data-try]")) {
-      button.addEventListener("click", () => this.send(button.textContent));
+  get log() {
+    return $("log");
+  }
+
+  // Whether the end of the current branch is shown, where new messages appear.
+  get isAtTail() {
+    return !this.log.dataset.at && !this.log.dataset.newer;
+  }
+
+  get address() {
+    return `/chat/${this.agent}/${this.session}`;
+  }
+
+  hear(frame) {
+    if (frame.type === "connection") return this.connection(frame.state);
+    if (frame.type === "rows") return this.sidebar.changed(frame);
+    if (frame.id !== this.session) return;
+    switch (frame.type) {
+      case "session": this.grown(frame); break;
+      case "turn": this.runs(frame); break;
+      case "notice": this.notice(noticeOf(frame)); break;
+      case "end": this.ended(frame); break;
     }
-    box.focus({ preventScroll: true });
   }
 
-  // The words of a turn that failed, to be said differently. They are replaced when the message is sent, not before.
-  edit(words) {
-    const box = $("message");
-    box.value = words;
-    fit(box);
-    this.replaces = true;
-    this.notice(say("replacing"));
-    box.focus();
+  connection(state) {
+    this.main.classList.toggle("offline", state === "lost");
+    if (state === "lost") {
+      this.isLost = true;
+      this.notice(say("reconnecting"), true);
+    } else if (this.isLost) {
+      this.isLost = false;
+      this.notice("");
+      this.sidebar.refresh();
+    }
   }
 
-  async discard() {
-    const response = await fetch(`/api/agents/${this.agent}/sessions/${this.session}/discard`, { method: "POST" });
-    if (!response.ok && response.status !== 409) throw new Error(response.statusText);
-    this.replaces = false;
+  grown(frame) {
+    if (frame.gone) {
+      if (this.main.dataset.session) this.gone();
+    } else if (frame.seq > Number(this.log.dataset.seq) || this.main.dataset.session !== this.session) this.refresh();
   }
 
-  async send(message) {
-    if (!message.trim()) return;
-    const box = $("message");
-    const held = box.value;
-    box.value = "";
-    fit(box);
-    $("empty")?.remove();
-    const bubble = this.add("tpl-user", say("you"));
-    bubble.querySelector("p").textContent = message;
+  gone() {
+    this.notice(say("gone"), true);
+    this.composer?.close();
+    this.endLive();
+    this.setBusy();
+  }
+
+  runs(frame) {
+    if (!this.isAtTail || frame.run <= this.over) return;
+    if (this.turn?.run !== frame.run) {
+      this.turn?.article.remove();
+      this.turn = new LiveTurn(frame, this.agent, this.approvals);
+      const waiting = this.live.querySelector(".msg.pending");
+      if (waiting && !waiting.dataset.stored) waiting.before(this.turn.article);
+      else this.live.append(this.turn.article);
+      this.setBusy();
+    }
+    this.turn.take(frame);
+    this.windows.follow();
+  }
+
+  async ended(frame) {
+    if (this.turn?.run === frame.run) this.turn.end();
+    this.endedRun = frame.run;
     this.notice("");
-    this.busy(true);
-    this.toEnd(true);
-    try {
-      await this.inOrder(async () => {
-        if (this.replaces) await this.discard();
-        await this.post(message);
+    await this.refresh();
+    if (frame.how === "failed") this.notice([frame.error, frame.hint].filter(Boolean).join(" "), true);
+  }
+
+  endLive() {
+    if (this.turn) this.over = Math.max(this.over, this.turn.run);
+    this.turn?.article.remove();
+    this.turn = null;
+  }
+
+  // One after another: what is asked for while an answer is on its way is asked for once more afterwards.
+  refresh() {
+    if (!this.refreshing) {
+      this.isDirty = false;
+      this.refreshing = this.render().finally(() => {
+        this.refreshing = null;
+        if (this.isDirty) this.refresh();
       });
+    } else this.isDirty = true;
+    return this.refreshing;
+  }
+
+  async render() {
+    const stored = [...this.live.querySelectorAll(".msg.pending[data-stored]")];
+    if (!this.isAtTail) return;
+    const fresh = await part(`${this.address}?first=${Math.max(1, Number(this.log.dataset.first))}`).catch(() => null);
+    if (!fresh?.getElementById("log") || !this.isAtTail) return;
+    this.take(fresh);
+    for (const bubble of stored) bubble.remove();
+    this.windows.follow();
+  }
+
+  take(fresh) {
+    const log = fresh.getElementById("log");
+    const { seq, first, running } = log.dataset;
+    const isOver = running !== "here" && (!this.turn || this.turn.turn <= Number(seq));
+    if (isOver || this.endedRun === this.turn?.run) this.endLive();
+    if (first !== this.log.dataset.first) patch($("older"), fresh.getElementById("older"));
+    const anchor = this.windows.anchor();
+    patch(this.log, log);
+    for (const name of ["seq", "first", "running", "at", "newer"]) {
+      if (name in log.dataset) this.log.dataset[name] = log.dataset[name];
+      else delete this.log.dataset[name];
+    }
+    this.windows.restore(anchor);
+    this.windows.refreshed(fresh);
+    this.setHead(fresh);
+    this.sidebar.take(fresh);
+    this.setBusy();
+  }
+
+  setHead(fresh) {
+    if (!$("chat-head").querySelector("details.menu[open]")) patch($("chat-head"), fresh.getElementById("chat-head"));
+    const waits = this.live.querySelector(".approval-answer") ? "● " : "";
+    document.title = `${waits}${$("chat-head").querySelector("h1").textContent.trim()} · Turnlog`;
+  }
+
+  // Another version of a turn, or the way back: looking writes nothing.
+  async look(event) {
+    const link = event.target.closest("a[data-look]");
+    if (!link || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    const fresh = await part(link.href).catch(() => null);
+    if (!fresh?.getElementById("log")) return location.assign(link.href);
+    history.replaceState(null, "", link.href);
+    this.endLive();
+    this.over = 0;
+    patch($("chat-log"), fresh.getElementById("chat-log"));
+    this.setHead(fresh);
+    this.windows.begin();
+    this.setBusy();
+    show(this.session, true);
+    $(link.hash.slice(1))?.querySelector("a[data-look], .act")?.focus({ preventScroll: true });
+  }
+
+  acted(event) {
+    const { name, to } = event.detail;
+    if (!["rename", "pin", "unpin", "undo", "compact", "regenerate", "retry", "discard", "rewind"].includes(name)) return;
+    if (!this.isAtTail) return;
+    event.preventDefault();
+    if (to.startsWith(this.address)) this.refresh();
+    if (["retry", "regenerate"].includes(name)) this.windows.toEnd();
+  }
+
+  // What the composer sends. The bubble is there at once, and goes when the log has the message.
+  async send(message, images, rewindTo) {
+    $("empty")?.remove();
+    const bubble = copyOf("tpl-user");
+    bubble.querySelector(".speaker").textContent = say("you");
+    bubble.querySelector("p").textContent = message;
+    this.live.append(bubble);
+    this.notice("");
+    this.posting += 1;
+    this.setBusy();
+    this.windows.toEnd();
+    try {
+      await this.inOrder(() => this.post(message, images, rewindTo));
+      bubble.dataset.stored = "1";
+      this.log.dataset.running = "elsewhere"; // until the server says where
     } catch (error) {
       bubble.remove();
-      box.value = held || message;
-      fit(box);
       this.notice(say("failed-send", error.message), true);
-      if (!this.source) this.busy(false);
-      return;
+      toast(say("failed-send", error.message), { bad: true });
+      return false;
+    } finally {
+      this.posting -= 1;
+      this.setBusy();
     }
-    if (!this.source) this.follow();
+    this.begun();
+    await this.refresh();
+    return true;
   }
 
   // One message after another, in the order in which they were written.
@@ -108,197 +233,50 @@ export class Chat {
     return posted;
   }
 
-  // Answered as soon as the words are stored. The turn is then followed like after a reload, by the one way there is.
-  async post(message) {
-    const response = await fetch(`/api/agents/${this.agent}/chat`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ message, sessionId: this.session }),
-    });
-    if (response.status === 401) location.assign("/signin");
-    if (!response.ok) {
-      const problem = await response.json().catch(() => ({}));
-      throw new Error([problem.detail ?? response.statusText, problem.hint].filter(Boolean).join(" "));
+  // Answered as soon as the words are stored. The turn is then followed by the live stream, like in every other tab.
+  async post(message, images, rewindTo) {
+    const body = { message, sessionId: this.session };
+    if (images.length) body.images = images;
+    if (rewindTo) body.rewindTo = rewindTo;
+    const headers = { "Content-Type": "application/json", Accept: "application/json" };
+    const answer = await fetch(`/chat/${this.agent}/say`, { method: "POST", headers, body: JSON.stringify(body) });
+    if (answer.status === 401) location.assign("/signin");
+    if (!answer.ok) {
+      const problem = await answer.json().catch(() => ({}));
+      throw new Error([problem.detail ?? answer.statusText, problem.hint].filter(Boolean).join(" "));
     }
-    response.body?.cancel();
-    if (this.main.dataset.session !== this.session) {
+    readAnswer(answer);
+  }
+
+  begun() {
+    if (this.main.dataset.session !== this.session || this.log.dataset.at) {
       this.main.dataset.session = this.session;
-      history.replaceState(null, "", `/chat/${this.agent}/${this.session}`);
+      delete this.log.dataset.at;
+      history.replaceState(null, "", this.address);
     }
+    show(this.session);
   }
 
   async stop() {
-    await fetch(`/api/agents/${this.agent}/chat/stop`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ sessionId: this.session }),
-    });
+    const headers = { "Content-Type": "application/json" };
+    const body = JSON.stringify({ sessionId: this.session });
+    await fetch(`/api/agents/${this.agent}/chat/stop`, { method: "POST", headers, body }).catch(() => null);
   }
 
-  follow() {
-    this.busy(true);
-    const after = this.last ? `&after=${encodeURIComponent(this.last)}` : "";
-    this.source = new EventSource(`/api/agents/${this.agent}/chat/stream?sessionId=${this.session}${after}`);
-    this.fresh = true;
-    this.source.onopen = () => {
-      this.fresh = true;
-      this.losses = 0;
-      this.notice("");
-    };
-    this.source.onmessage = (event) => {
-      if (event.lastEventId) this.last = event.lastEventId;
-      this.hear(JSON.parse(event.data));
-    };
-    this.source.onerror = () => {
-      this.notice(say("reconnecting"));
-      if (this.source?.readyState !== EventSource.CLOSED) return;
-      this.source = null;
-      setTimeout(() => this.comeBack(), BACKOFF_MS[Math.min(this.losses++, BACKOFF_MS.length - 1)]);
-    };
+  get isBusy() {
+    return this.posting > 0 || (this.turn !== null && this.turn.run !== this.endedRun) || Boolean(this.log.dataset.running);
   }
 
-  // A stream that was refused is not tried for ever: a session that is gone, or a sign-in that ended, has a page.
-  async comeBack() {
-    const answer = await fetch(`/api/agents/${this.agent}/chat/status?sessionId=${this.session}`).catch(() => null);
-    if (answer && [401, 403, 404].includes(answer.status)) location.reload();
-    else if (!this.source) this.follow();
-  }
-
-  hear(event) {
-    switch (event.type) {
-      case "text_delta": this.said().textContent += event.text; break;
-      case "thinking_delta": this.thought().textContent += event.text; break;
-      case "snapshot":
-        // The first one of a connection stands for everything that is held of the turn.
-        if (this.fresh) this.begin();
-        if (event.text) this.paragraph().textContent = event.text;
-        break;
-      case "tool_call": this.called(event.tool_call); break;
-      case "tool_result": this.returned(event); break;
-      case "approval_request": this.approvals.ask(event); break;
-      case "approval_answer": this.approvals.answered(event); break;
-      case "queued": this.notice(say("queued", event.position)); break;
-      case "compaction_start": this.notice(say("compacting")); break;
-      case "compaction_end": this.notice(""); break;
-      case "idle": this.end(false); break;
-      case "done": case "stopped": this.end(true); break;
-      case "error": this.end(true, [event.error, event.hint].filter(Boolean).join(" ")); break;
-    }
-    this.fresh = false;
-    this.toEnd(false);
-  }
-
-  begin() {
-    for (const old of this.live.querySelectorAll(".msg.assistant")) old.remove();
-    this.forget();
-  }
-
-  forget() {
-    this.article = this.words = this.thoughts = null;
-    this.cards = new Map();
-  }
-
-  answer() {
-    if (!this.article?.isConnected) {
-      this.article = this.add("tpl-assistant", this.agent);
-      this.words = this.article.querySelector(".streaming");
-    }
-    return this.article;
-  }
-
-  said() {
-    this.answer();
-    return this.words ?? this.paragraph();
-  }
-
-  paragraph() {
-    const article = this.answer();
-    if (this.words && !this.words.textContent) return this.words;
-    this.words = document.createElement("p");
-    this.words.className = "streaming";
-    const body = document.createElement("div");
-    body.className = "body prose";
-    body.dir = "auto";
-    body.append(this.words);
-    article.append(body);
-    return this.words;
-  }
-
-  thought() {
-    if (!this.thoughts?.isConnected) {
-      const part = copyOf("tpl-thinking");
-      this.answer().querySelector("header").after(part);
-      this.thoughts = part.querySelector(".streaming");
-    }
-    return this.thoughts;
-  }
-
-  called(call) {
-    const card = copyOf("tpl-card");
-    card.querySelector("code").textContent = call.name;
-    card.querySelector(".tag").textContent = say("tool-running");
-    card.querySelector(".in").textContent = JSON.stringify(call.input, null, 2);
-    this.answer().append(card);
-    this.cards.set(call.id, card);
-    this.words = null;
-  }
-
-  returned(result) {
-    const card = this.cards.get(result.tool_call_id);
-    if (!card) return;
-    card.classList.toggle("bad", Boolean(result.is_error));
-    card.querySelector(".tag").textContent = say(result.is_error ? "tool-failed" : "tool-done");
-    card.querySelector(".out").textContent = result.text.slice(0, 8000);
-  }
-
-  // A turn is over: the server's rendering takes the place of the stream. Another turn may follow at once, and
-  // somebody may write while the rendering is on its way: only what was heard until now gives way to it.
-  async end(again, trouble = "") {
-    this.source?.close();
-    this.source = null;
-    const heard = [...this.live.children];
-    this.forget();
-    const parts = ["log", "chat-head"];
-    if (!document.querySelector("#sessions input[type=search]").value) parts.push("session-list");
-    if (await refresh(`/chat/${this.agent}/${this.session}`, ...parts)) heard.forEach((old) => old.remove());
-    document.title = `${document.querySelector("#chat-head h1")?.textContent ?? ""} · Turnlog`;
-    if (trouble || !this.source) this.notice(trouble, Boolean(trouble));
-    if (again && !this.source) this.follow();
-    else if (!this.source) this.busy(false);
-    this.toEnd(false);
-  }
-
-  add(template, speaker) {
-    const part = copyOf(template);
-    part.querySelector(".speaker").textContent = speaker;
-    this.live.append(part);
-    return part;
+  setBusy() {
+    this.live.setAttribute("aria-busy", String(this.isBusy));
+    this.main.classList.toggle("busy", this.isBusy);
+    if ($("stop")) $("stop").hidden = !this.isBusy;
   }
 
   notice(text, bad = false) {
     const place = $("notice");
+    if (!place) return;
     place.textContent = text;
     place.classList.toggle("bad", bad);
   }
-
-  busy(is) {
-    this.live.setAttribute("aria-busy", String(is));
-    this.main.classList.toggle("busy", is);
-    if ($("stop")) $("stop").hidden = !is;
-  }
-
-  // Only for those who are at the end anyway: nobody is torn away from what they read.
-  toEnd(always) {
-    if (always || this.atEnd) this.scroll.scrollTop = this.scroll.scrollHeight;
-  }
-
-  lookWhere() {
-    const gap = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight;
-    this.atEnd = gap < 80;
-  }
-}
-
-function fit(box) {
-  box.style.height = "auto";
-  box.style.height = `${Math.min(box.scrollHeight + 2, window.innerHeight * 0.4)}px`;
 }

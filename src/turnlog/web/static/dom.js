@@ -20,7 +20,9 @@ export function copyOf(template) {
   return $(template).content.firstElementChild.cloneNode(true);
 }
 
+// Times as they are here, and the labels of buttons that come with code.
 export function localise(root = document) {
+  for (const button of root.querySelectorAll("[data-copy-code]:empty")) button.textContent = say("copy");
   const language = document.documentElement.lang;
   const now = new Date();
   for (const element of root.querySelectorAll("time[datetime]")) {

@@ -1,10 +1,12 @@
 // Starts what the page in front of us needs. Each module says what it does.
 
 import { listenForActions } from "./actions.js";
-import { $, localise } from "./dom.js";
+import { localise } from "./dom.js";
 import { drawerOpened, listenForDrawer } from "./drawer.js";
-import { listenForMenus, openMenu } from "./menus.js";
+import { listenForKeys } from "./keys.js";
+import { listenForMenus } from "./menus.js";
 import { listenForPreferences } from "./preferences.js";
+import { listenForSearch } from "./search.js";
 import { attend } from "./tails.js";
 import { showLater } from "./toast.js";
 
@@ -14,18 +16,8 @@ listenForMenus();
 listenForDrawer();
 listenForActions();
 listenForPreferences();
-
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !openMenu() && location.hash === "#sessions") location.hash = "";
-  if (event.key === "k" && (event.metaKey || event.ctrlKey)) {
-    const search = document.querySelector("input[type=search]");
-    if (search) {
-      event.preventDefault();
-      if (search.closest("#sessions")) location.hash = "#sessions";
-      search.focus();
-    }
-  }
-});
+listenForSearch();
+listenForKeys();
 
 document.querySelector("form[data-at-once]")?.requestSubmit();
 
@@ -39,5 +31,9 @@ localise();
 attend();
 drawerOpened();
 showLater();
-const chat = document.querySelector("main.chat");
-if (chat) import("./chat.js").then(({ Chat }) => new Chat(chat));
+const main = document.querySelector("main.chat");
+if (main) {
+  const [{ Chat }, { connect }] = await Promise.all([import("./chat.js"), import("./feed.js")]);
+  new Chat(main);
+  connect();
+}

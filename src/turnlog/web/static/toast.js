@@ -7,7 +7,7 @@ const SHOWN_MS = 5000;
 const WITH_ACTION_MS = 10000;
 const LATER = "turnlog.toast";
 
-// `action`: {label, run} with a function, or {label, post} with the address of a form.
+// `action`: {label, run} with a function, or {label, post, fields} with the address of a form.
 export function toast(text, { bad = false, action } = {}) {
   const close = make("button", { type: "button", class: "toast-close", "aria-label": say("close"), text: "×" });
   const item = make("div", { class: bad ? "toast bad" : "toast" }, make("span", { text, dir: "auto" }));
@@ -15,7 +15,7 @@ export function toast(text, { bad = false, action } = {}) {
     const button = make("button", { type: "button", class: "button small", text: action.label });
     button.addEventListener("click", () => {
       item.remove();
-      if (action.post) submit(action.post);
+      if (action.post) submit(action.post, action.fields);
       else action.run();
     });
     item.append(button);
@@ -32,8 +32,9 @@ export function toastLater(text, action) {
   sessionStorage.setItem(LATER, JSON.stringify({ text, action }));
 }
 
-function submit(address) {
+function submit(address, fields = {}) {
   const form = make("form", { method: "post", action: address });
+  for (const [name, value] of Object.entries(fields)) form.append(make("input", { type: "hidden", name, value }));
   document.body.append(form);
   form.submit();
 }
