@@ -12,7 +12,7 @@ import pytest
 
 import turnlog
 from turnlog.adapters import resident as residents
-from turnlog.adapters.resident import AdapterClosed, Lent, holder, resident
+from turnlog.adapters.resident import AdapterClosed, Lent, Resident, holder
 from turnlog.core.entries import User
 from turnlog.errors import UsageError
 
@@ -36,28 +36,28 @@ def test_two_urls_of_one_file_are_one_store(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path)
     urls = ["sqlite:a.db", "sqlite:./a.db", f"sqlite:{tmp_path}/a.db", f"sqlite:{tmp_path}/link/a.db"]
-    claims = [resident(url) for url in urls]
+    claims = [Resident(url) for url in urls]
     assert len({claim.wait(identity) for claim in claims}) == 1
     for claim in claims:
         claim.close()
 
 
 def test_memory_is_private_to_the_object():
-    one, other = resident("memory:"), resident("memory:")
+    one, other = Resident("memory:"), Resident("memory:")
     one.wait(add)
     assert other.wait(said) == []
     assert one.wait(said) == ["hi"]
 
 
 def test_nothing_is_opened_before_it_is_used(tmp_path):
-    claim = resident(f"sqlite:{tmp_path}/a.db")
+    claim = Resident(f"sqlite:{tmp_path}/a.db")
     assert not (tmp_path / "a.db").exists()
     claim.close()
 
 
 def test_the_last_claim_closes_the_store_and_the_object_stays_closed(tmp_path):
     url = f"sqlite:{tmp_path}/a.db"
-    one, other = resident(url), resident(url)
+    one, other = Resident(url), Resident(url)
     first = one.wait(identity)
     other.wait(identity)
     one.close()
@@ -72,15 +72,15 @@ def test_the_last_claim_closes_the_store_and_the_object_stays_closed(tmp_path):
 
 def test_a_forgotten_object_leaves_the_store_open_for_the_next_one(tmp_path):
     url = f"sqlite:{tmp_path}/a.db"
-    first = resident(url).wait(identity)
+    first = Resident(url).wait(identity)
     gc.collect()
-    again = resident(url)
+    again = Resident(url)
     assert again.wait(identity) == first
     again.close()
 
 
 def test_many_loops_and_threads_use_one_store(tmp_path):
-    claim = resident(f"sqlite:{tmp_path}/a.db")
+    claim = Resident(f"sqlite:{tmp_path}/a.db")
 
     def loop():
         asyncio.run(claim.call(add))
@@ -95,7 +95,7 @@ def test_many_loops_and_threads_use_one_store(tmp_path):
 
 
 def test_a_synchronous_caller_inside_a_running_loop_is_answered(tmp_path):
-    claim = resident(f"sqlite:{tmp_path}/a.db")
+    claim = Resident(f"sqlite:{tmp_path}/a.db")
 
     async def main():
         return claim.wait(add)
@@ -107,14 +107,14 @@ def test_a_synchronous_caller_inside_a_running_loop_is_answered(tmp_path):
 def test_trio_callers_are_answered(tmp_path):
     trio = pytest.importorskip("trio")
     for url in (f"sqlite:{tmp_path}/a.db", "memory:"):
-        claim = resident(url)
+        claim = Resident(url)
         trio.run(claim.call, add)
         assert trio.run(claim.call, said) == ["hi"]
         claim.close()
 
 
 def test_a_cancelled_caller_learns_the_outcome_first_however_often_it_is_cancelled(tmp_path):
-    claim = resident(f"sqlite:{tmp_path}/a.db")
+    claim = Resident(f"sqlite:{tmp_path}/a.db")
     done = []
 
     async def main():
@@ -163,11 +163,11 @@ def test_a_lent_turnlog_is_used_in_its_own_loop():
 
 
 def test_a_wrong_url_is_refused_at_first_use_and_a_wrong_type_at_once():
-    claim = resident("mysql:host/db")
+    claim = Resident("mysql:host/db")
     with pytest.raises(UsageError, match="mysql"):
         claim.wait(identity)
     with pytest.raises(UsageError):
-        resident(3)
+        Resident(3)
     with pytest.raises(UsageError):
         holder("memory:", object())
     with pytest.raises(UsageError):
@@ -176,7 +176,7 @@ def test_a_wrong_url_is_refused_at_first_use_and_a_wrong_type_at_once():
 
 def test_without_a_url_it_is_the_store_of_the_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("TURNLOG_HOME", str(tmp_path))
-    claim = resident()
+    claim = Resident()
     claim.wait(add)
     claim.close()
 
@@ -189,7 +189,7 @@ def test_without_a_url_it_is_the_store_of_the_settings(tmp_path, monkeypatch):
 
 FORK = """
 import asyncio, os, sys
-from turnlog.adapters.resident import resident
+from turnlog.adapters.resident import Resident
 from turnlog.core.entries import User
 KEY = "agent:main:test:direct:ann"
 async def add(t):
@@ -197,7 +197,7 @@ async def add(t):
 async def count(t):
     row = await t.session(KEY)
     return len([e for e in await t.store.read(row.id) if isinstance(e, User)])
-claim = resident(sys.argv[1])
+claim = Resident(sys.argv[1])
 claim.wait(add)
 child = os.fork()
 if child == 0:

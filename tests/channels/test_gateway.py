@@ -3,8 +3,8 @@
 import pytest
 
 from turnlog.channels import Address, Arrival
+from turnlog.channels.delivery import text_for_model
 from turnlog.channels.replies import answer_text, of_live
-from turnlog.channels.speakers import text_for_model
 from turnlog.core.events import Call, Done, ErrorEvent, Stopped, TextDelta, ToolCall
 from turnlog.core.keys import Inbound, resolve
 from turnlog.core.turns import Outcome

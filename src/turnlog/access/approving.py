@@ -1,4 +1,4 @@
-"""The calls of a session that wait for a person's word, and the ways to answer them.
+"""The calls of a session that wait for a person's approval, and the ways to answer them.
 
 Only these verbs answer: text in a message never does. Each of them needs a session that the principal may change.
 """

@@ -8,10 +8,10 @@ import adds what is new; a session that differs is reported and left alone.
 
 import asyncio
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from ..codecs.lines import timestamp
 from ..core.entries import Entry
@@ -38,9 +38,6 @@ class FrameworkReader(Protocol):
     def rows(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]: ...
     def columns(self, table: str) -> set[str]: ...
     def tables(self) -> list[str]: ...
-
-
-Importer: TypeAlias = "Callable[[Turnlog, FrameworkReader, str, str], Any]"
 
 
 class SqliteTables:

@@ -251,11 +251,6 @@ def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
         return not loop.is_running()
 
 
-def resident(url: str | None = None) -> Resident:
-    """A claim on the Turnlog of this store; nothing is opened before it is used. None: the store of the settings."""
-    return Resident(url)
-
-
 def holder(url: str | None, store: Turnlog | None, *, if_absent: str | None = None) -> Holder:
     """What an adapter was given: a URL, or a Turnlog that the caller has opened."""
     if store is None:

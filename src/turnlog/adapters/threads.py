@@ -28,8 +28,6 @@ CHANNEL = "langgraph"
 REMEMBERED_BYTES = 64 * 1024 * 1024
 LOGS_MAX = 4096
 RACES_MAX = 20
-COPY_FACTS = 2_000
-"""The facts in one append of a copy."""
 
 
 class Remembered:

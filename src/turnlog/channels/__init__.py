@@ -18,8 +18,6 @@ from ..core.keys import DmScope, Inbound
 from ..core.splitting import Unit
 from ..errors import Denied, TurnlogError, UsageError
 
-BUTTON_MAX_BYTES = 64
-"""What Telegram lets a button carry; other platforms take more."""
 REPLAY_S = 300
 """How far the timestamp of a signed request may be from now; without a limit a captured request could be replayed."""
 
@@ -86,7 +84,7 @@ class Button(Struct, frozen=True, kw_only=True):
 
     label: str
     value: str
-    """At most `BUTTON_MAX_BYTES`."""
+    """At most 64 bytes: Telegram lets a button carry no more."""
     style: Literal["good", "plain", "bad"] = "plain"
 
 

@@ -1,15 +1,21 @@
-"""One message that one account received: the session key it belongs to, the chat it came from, and its ids."""
+"""One message that an account received: its session key, chat, ids and sender, and the text that the model sees."""
+
+import asyncio
 
 from msgspec.structs import replace
 
 from ..core import keys
+from ..core.history import name_of
 from ..core.keys import SessionKey
 from ..texts import Language
 from ..turns.deliveries import delivery_key, scope_of
-from . import Arrival
+from . import Arrival, Unsent
 from .accounts import Account
 from .commands import language_of
 from .outbox import OutgoingReply, PendingReply
+
+NAME_S = 1.0
+"""How long a message waits until its platform says who the sender is. The platform waits for us meanwhile."""
 
 
 class Delivery:
@@ -64,3 +70,26 @@ def chat_of(account: Account, arrival: Arrival) -> SessionKey:
     """The chat itself, whichever session its messages go to. The convlog has one record per chat."""
     own = keys.resolve(arrival.inbound, agent=account.settings.agent)
     return replace(own, peer=arrival.inbound.chat_id or own.peer)
+
+
+async def with_name(account: Account, arrival: Arrival) -> Arrival:
+    try:
+        async with asyncio.timeout(NAME_S):
+            return await account.channel.complete(arrival)
+    except (Unsent, TimeoutError):
+        return arrival  # the sender's id tells people apart as well
+
+
+def text_for_model(arrival: Arrival, place: SessionKey) -> str:
+    """The text that is stored and that the model sees. In a group it begins with the sender's name in brackets.
+
+    Several messages may become one prompt message, where a line that begins with `[` begins the next message. So the
+    name has no brackets and no line breaks, and later lines that begin with `[` are indented.
+    """
+    text = arrival.inbound.text
+    if place.kind != "group":
+        return text
+    name = name_of(arrival.sender_name) or name_of(arrival.inbound.sender_id or "")
+    safe = name.replace("[", "(").replace("]", ")") or "somebody"
+    first, *rest = text.splitlines() or [""]
+    return f"[{safe}] " + "\n".join((first, *(f" {line}" if line.startswith("[") else line for line in rest)))

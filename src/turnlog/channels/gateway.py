@@ -27,11 +27,10 @@ from ..turns.stream import TurnStream
 from . import Address, Answer, Arrival, ButtonChannel, Hook, Press, Reception, Unsent, commands
 from .accounts import Account
 from .commands import ChatCommand, Sender, say
-from .delivery import Delivery, chat_of
+from .delivery import Delivery, chat_of, text_for_model, with_name
 from .outbox import DeliveryCounter, NoCounter, Outbox, OutgoingReply
 from .questions import ChatQuestions, PressOutcome, who
 from .replies import ReplyWriter
-from .speakers import text_for_model, with_name
 
 TYPING_S = 4.0
 """How often "is typing" is sent; platforms show it for at least five seconds."""
@@ -345,5 +344,5 @@ def _name(account: Account) -> str:
 
 
 def _waits(live: TurnStream) -> bool:
-    """Whether the turn waits for a person's word: then nobody is typing."""
+    """Whether the turn waits for a person's approval: then nobody is typing."""
     return bool(live.events) and isinstance(live.events[-1], ApprovalRequest)

@@ -1,4 +1,4 @@
-"""Calls that wait for a person's word: what of them follows from the log.
+"""Calls that wait for a person's approval: what the log says about them.
 
     requested ──▶ answered ──▶ resumed ──▶ results
         │ turn paused │           │

@@ -231,8 +231,8 @@ class Failed(Stored, frozen=True, kw_only=True, tag="failed", gc=False):
 
 
 class Approval(Stored, frozen=True, kw_only=True, tag="approval", gc=False):
-    """`requested`: a call waits for a person's word, and its turn is paused. `resumed`: all words are given, and the
-    turn goes on from here; a crash after it is a crash of a running turn.
+    """`requested`: a call waits for a person's approval, and its turn is paused. `resumed`: all answers are given, and
+    the turn continues from here; a crash after it is a crash of a running turn.
     """
 
     needs_lease = True
@@ -257,7 +257,7 @@ class Approval(Stored, frozen=True, kw_only=True, tag="approval", gc=False):
 
 
 class ApprovalAnswer(Stored, frozen=True, kw_only=True, tag="approval_answer", gc=False):
-    """A person's word on a call that waits."""
+    """A person's answer about a call that waits."""
 
     inherited = False
     blank = {}

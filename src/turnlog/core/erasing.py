@@ -4,9 +4,10 @@ It is the only exception to "an entry never changes". An erased entry keeps its 
 `lasting` fields of its type, so that everything computed from the log stays valid: an erased message is shown as
 `[erased]`, an erased result is not shown.
 
-Free to erase is what no longer counts: facts that were dropped or replaced, and entries that were rewound. Everything
-else is redaction, which a caller asks for by name. Some entries go together, because one repeats or explains the other:
-a call with its results and a person's word on it, and a user entry with the `received` entries that hold its words.
+Entries that no longer count can be erased freely: facts that were dropped or replaced, and entries that were rewound.
+Erasing any other entry is redaction, which a caller must ask for. Some entries are erased together, because one repeats
+or explains the other: a call with its results and a person's answer about it, and a user entry with the `received`
+entries that hold its words.
 """
 
 from collections.abc import Iterable, Sequence

@@ -54,7 +54,7 @@ class ToolDone(_Event, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class ApprovalRequest(_Event, frozen=True, kw_only=True, tag="approval_request"):
-    """A call waits for a person's word; the stream goes on after the answer."""
+    """A call waits for a person's approval; the stream goes on after the answer."""
 
     type: ClassVar[Literal["approval_request"]] = "approval_request"
     call_id: str

@@ -58,7 +58,7 @@ class Query(Struct, metaclass=Typed, frozen=True, kw_only=True):
     unfinished: bool = False
     """Only sessions with waiting messages or a running turn: those that a restart has to handle."""
     waiting: bool | None = None
-    """Whether a call waits for a person's word."""
+    """Whether a call waits for a person's approval."""
     last_role: str | None = None
     """How the last turn stands; `failed`: without an answer."""
     peer: str | None = None

@@ -30,7 +30,7 @@ StatusValue: TypeAlias = Literal["active", "inactive", "archived", "trashed"]
 
 
 class OpenApproval(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """A call of a paused turn that waits for a person's word, or has it."""
+    """A call of a paused turn that waits for a person's approval, or has it."""
 
     call: str
     seq: int
@@ -80,7 +80,7 @@ class Session(Struct, metaclass=Named, frozen=True, kw_only=True, omit_defaults=
     heard: tuple[int, ...] = ()
     """The newest messages since the last turn began that ask for no answer (`core/heard`)."""
     waiting: bool = False
-    """Whether a call waits for a person's word."""
+    """Whether a call waits for a person's approval."""
     approvals: tuple[OpenApproval, ...] = ()
     """The calls of a paused turn that were asked about. Empty: no turn is paused."""
     allowed: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class SessionRow(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     channel: str
     compactions: int
     waiting: bool = False
-    """Whether a call waits for a person's word; left out if none does."""
+    """Whether a call waits for a person's approval; left out if none does."""
 
 
 _PUBLIC = tuple(name for name in SessionRow.__struct_fields__ if name != "file_path")

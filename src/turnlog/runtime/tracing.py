@@ -1,6 +1,6 @@
 """Spans and measurements through OpenTelemetry's API, where the program has loaded it.
 
-Nothing is imported here. Whoever wants traces configures OpenTelemetry's SDK, and that loads the API; in any other
+Nothing is imported here. A user who wants traces configures OpenTelemetry's SDK, and that loads the API; in any other
 program looking for it is one lookup in a dict. So Turnlog depends on no version of it, and costs nothing without it.
 
 A span is current for the code inside its block, in tasks that are created there, and in threads that get a copy of the
@@ -51,9 +51,6 @@ class TracedSpan:
             status = _trace().Status(_trace().StatusCode.ERROR, description)
             self._span.set_attribute("error.type", error_type)
             self._span.set_status(status)
-
-
-NO_SPAN = TracedSpan()
 
 
 def _trace() -> Any:

@@ -1,4 +1,4 @@
-"""Decides whether a call runs, waits for a person's word, or is denied without asking.
+"""Decides whether a call runs, waits for a person's approval, or is denied without asking.
 
 Declared effects and the setting `tools.approval` decide: under `writes`, reading needs no word, writing and running do.
 A tool's own `approval` decides before the setting. A Python function that declares neither runs: its developer's word

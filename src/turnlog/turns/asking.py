@@ -1,4 +1,4 @@
-"""Which calls of a turn wait for a person's word, how they are asked for, and how an approved call runs.
+"""Which calls of a turn wait for a person's approval, how they are asked for, and how an approved call runs.
 
     judge ── ask ──▶ request (one append) ── the turn is paused ── take_up (one append) ──▶ run, at most once
 

@@ -1,4 +1,4 @@
-"""Paused turns: what happens between the question to a person and the moment at which the turn goes on.
+"""Paused turns: what happens between the question to a person and the moment at which the turn continues.
 
 A paused turn needs no process. The lane of the process that ran it stays, without a worker and without the lease, so
 that listeners keep their stream; a watch of the log wakes it. When every call has its answer, whoever gets the lease

@@ -1,4 +1,4 @@
-"""Finds the session that a client's request goes on, and stores its words there before anything is called.
+"""Finds the session that a client's request continues, and stores its words there before anything is called.
 
 A place is the key that principal, agent and the client's name for its conversation make. `core/matching` decides which
 session at that place it is; here the decision is carried out under the session's lease, in one append. Nothing waits

@@ -1,4 +1,4 @@
-"""Which calls may be asked for again: those whose client went away before it had the whole answer.
+"""Which calls a client may repeat: those whose client disconnected before it had the whole answer.
 
 Whether an answer was delivered is known to the process that wrote it. Elsewhere, and after a restart, an answer that is
 younger than REPEATS_S counts as not delivered, for clients that name their conversation.

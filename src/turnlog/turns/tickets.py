@@ -108,7 +108,7 @@ class Lane:
         """The waiting messages were left by an earlier process."""
         self.stopping = False
         self.paused = False
-        """The turn waits for a person's word: its stream stays open, and no worker runs."""
+        """The turn waits for a person's approval: its stream stays open, and no worker runs."""
         self.watch: asyncio.Task[None] | None = None
         """Wakes a paused lane."""
         self.is_ending = False

@@ -1,7 +1,7 @@
 """Runs the tool calls of one answer, and stores their results.
 
 Calls run one after another, unless their tools are declared parallel. A message that steers skips the calls that have
-not begun; one that interrupts ends the turn; a call that needs a person's word pauses it.
+not begun; one that interrupts ends the turn; a call that needs a person's approval pauses it.
 """
 
 import asyncio

@@ -19,7 +19,7 @@ OnJoined: TypeAlias = Callable[[Sequence[int]], None]
 """(seqs) of waiting messages that have joined the running turn."""
 
 RoundsEnd: TypeAlias = Literal["answered", "stopped", "paused"]
-"""`stopped`: a message waits that interrupts the turn. `paused`: calls wait for a person's word."""
+"""`stopped`: a message waits that interrupts the turn. `paused`: calls wait for a person's approval."""
 
 
 class Turn:

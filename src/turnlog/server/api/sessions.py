@@ -205,7 +205,7 @@ class SessionsApi(Controller):
         asked = data or UndoFileBody()
         return await idempotency.once(request, FormerFile, lambda: access.undo_file(row, asked.path, force=asked.force))
 
-    @get("/{sid:str}/approvals", summary="The calls that waited for a person's word, and what came of them")
+    @get("/{sid:str}/approvals", summary="The calls that waited for a person's approval, and what came of them")
     async def approvals(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> ApprovalsView:
         access, row = await reading(request, agent, sid)
         return ApprovalsView(await access.approvals(row))

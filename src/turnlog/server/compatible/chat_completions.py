@@ -16,7 +16,6 @@ from .reading import RequestFields, WireRequest
 
 HEAD_ROLES = ("system", "developer")
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-KNOWN_IGNORED = ("service_tier", "verbosity", "prediction", "logit_bias")
 FINISHES = {
     "tool_use": "tool_calls",
     "max_tokens": "length",

@@ -144,7 +144,7 @@ class SessionView(Struct, frozen=True, kw_only=True):
 
 class StatusView(Struct, frozen=True):
     status: Literal["idle", "running", "queued", "waiting"]
-    """`waiting`: a call waits for a person's word."""
+    """`waiting`: a call waits for a person's approval."""
 
 
 class ApprovalsView(Struct, frozen=True):

@@ -1,9 +1,9 @@
 """Erases entries of a transcript in place, so that no crash leaves a line that looks damaged.
 
 A line is overwritten with a shorter one and blanks, which is not atomic. So the new lines are first written down, next
-to the store's other files, and synced: from then on the entries count as erased. Whoever finds such a note finishes the
-work, also after a crash: it writes the lines again, appends the `erasure` entry if it is missing, and removes the words
-from everything that was derived from the file. The note holds no words of the erased entries.
+to the store's other files, and synced: from then on the entries count as erased. A process that finds the note
+finishes the work, also after a crash: it writes the lines again, appends the `erasure` entry if it is missing, and
+removes the words from everything that was derived from the file. The note holds no words of the erased entries.
 
 A reader that finds a damaged line looks for a note before it reports damage. The blanks are removed later, by writing
 the file anew (`shrunk`); so is a line for which the old one has no room.
