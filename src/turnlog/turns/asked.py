@@ -46,6 +46,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     is_stream: bool = False
     is_retry: bool = False
     """Whether the client says that it asked this before."""
+    turn_id: str = ""
+    """The client's own id of the turn that it asks for."""
     tip: str | None = None
     """The session that `messages` are appended to, whatever it holds."""
     point: tuple[str, int] | None = None

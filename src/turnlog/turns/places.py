@@ -172,7 +172,7 @@ class Places:
             raise UsageError("the request has no words", hint="Send at least one message with words.")
         if len(said.atoms) > ATOMS_MAX:
             raise UsageError(f"more than {ATOMS_MAX:,} messages, calls and results", hint="Begin a new conversation.")
-        signs = Signs(requests.ask_of(asked, said), asked.is_stream, asked.is_retry)
+        signs = Signs(requests.ask_of(asked, said), asked.is_stream, asked.is_retry, asked.turn_id)
         return _Request(asked, said, signs)
 
     async def _place(self, asked: Asked) -> ClientPlace:

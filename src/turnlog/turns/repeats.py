@@ -4,7 +4,8 @@ Whether an answer was delivered is known to the process that wrote it. Elsewhere
 younger than REPEATS_S counts as not delivered, for clients that name their conversation.
 
 What was written may still not have arrived: a socket takes a whole answer, and a proxy cuts it. Then the repeat itself
-tells: SDKs count their retries in a header, and Claude Code asks without a stream for what it asked with one.
+tells: SDKs count their retries in a header, Claude Code asks without a stream for what it asked with one, and Codex
+names the turn that it asks for.
 """
 
 from collections.abc import Callable
@@ -29,6 +30,8 @@ class Signs(Struct, frozen=True):
     is_stream: bool = False
     is_retry: bool = False
     """Whether the client says that it asks again."""
+    turn: str = ""
+    """The client's own id of its turn, if it names one: within a turn it asks the same only once."""
 
 
 class _Delivery:
@@ -65,6 +68,8 @@ class Repeats:
     def _is_lost(self, call: _Delivery, signs: Signs) -> bool:
         if self._is_old(call):
             return False
+        if signs.turn and (signs.turn, signs.ask) == (call.signs.turn, call.signs.ask):
+            return True
         return (call.is_lost and not call.is_whole) or (call.is_whole and self._is_asked_again(call.signs, signs))
 
     def _is_asked_again(self, before: Signs, now: Signs) -> bool:

@@ -25,6 +25,10 @@ def create(relay, token=None, **fields):
     return relay.post("/v1/responses", {"model": "m", "input": "Hi", **fields}, token=token)
 
 
+def say(text):
+    return {"role": "user", "content": text}
+
+
 @cache
 def bob_of(relay):
     """The token of another principal."""
@@ -446,3 +450,67 @@ def test_an_agents_turn_is_a_response(relay):
     assert final["output"][0]["content"][0]["text"] == "I am an agent."
     again = frames(get(relay, f"/v1/responses/{final['id']}", stream="true").text)
     assert [data["type"] for _, data in again] == [data["type"] for _, data in told]
+
+
+def test_what_a_client_asks_again_in_the_same_turn_is_told_again_though_it_was_written_to_its_end(relay):
+    relay.say(Said(text="Once."), Said(text="Twice."))
+    body = {"model": "m", "input": "say it in one turn", "stream": True, "store": False}
+
+    def ask(turn):
+        metadata = json.dumps({"turn_id": turn})
+        return relay.post("/v1/responses", body, session_id="codex-turns", x_codex_turn_metadata=metadata)
+
+    first, again, other = ask("one"), ask("one"), ask("two")
+    assert again.headers["turnlog-match"] == "replayed"
+    assert follow(frames(again.text))["output"] == follow(frames(first.text))["output"]
+    assert follow(frames(other.text))["output"][0]["content"][0]["text"] == "Twice."
+    assert len(relay.wire.requests) == 2
+
+
+@pytest.mark.parametrize("where", ["tip", "previous", "named"])
+def test_a_killed_server_answers_the_repeat_and_keeps_the_words_once(tmp_path, where):
+    with serving(tmp_path) as relay:
+        relay.say(Said(text="First."), Said(texts=("Sec", "ond."), breaks="stall"), Said(text="Second."))
+        first = create(relay, input="one").json()
+        more = {
+            "tip": {"conversation": f"conv_{first['turnlog']['session']}"},
+            "previous": {"previous_response_id": first["id"]},
+            "named": {
+                "input": [{"role": "user", "content": "one"}, *first["output"], {"role": "user", "content": "two"}]
+            },
+        }[where]
+        body = {"model": "m", "input": "two", "stream": True, **more}
+        with relay.server.client() as client, client.stream("POST", "/v1/responses", json=body) as stream:
+            next(stream.iter_bytes())
+            relay.server.kill()
+        relay.server.start()
+        final = follow(frames(relay.post("/v1/responses", body).text))
+        assert final["output"][0]["content"][0]["text"] == "Second."
+        session = final["turnlog"]["session"]
+        assert session == first["turnlog"]["session"]
+        said = [entry for entry in entries(relay, session) if entry["type"] == "user"]
+        assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"model": "m"',
+        b'{"model": "m", "input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"model": "m", "input": [{"role": "user", "content": ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}]}",
+        b'{"model": "\\ud800", "input": "x", "metadata": {"\\ud800": "y"}}',
+        b'{"model": "m", "input": [{"type": "reasoning", "encrypted_content": "tlr1.W10"}, {"role": "user"}]}',
+        b'{"model": "m", "input": [{"type": "function_call", "call_id": "c", "name": "n", "arguments": 5}]}',
+        b'{"model": "m", "input": [{"type": "item_reference", "id": "msg_x_1_0"}]}',
+        b'{"model": "m", "input": "\xff"}',
+    ],
+)
+def test_a_hostile_body_is_refused_and_leaves_no_session(relay, body):
+    before = len(relay.sessions())
+    for path in ("/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens"):
+        answer = relay.post(path, body)
+        assert 400 <= answer.status_code < 500, answer.text
+        assert answer.json()["error"]["message"]
+    assert len(relay.sessions()) == before

@@ -14,6 +14,7 @@ from typing import Any
 from litestar import Response, get
 from msgspec import Struct
 
+from ...core.entries import clean
 from ...core.principals import Principal
 from ...errors import Denied, TurnlogError
 from ...providers.opening import DEFAULT_NAMES, choose
@@ -55,6 +56,8 @@ def may_relay(settings: Settings) -> bool:
 
 def target_of(settings: Settings, name: str, who: Principal) -> Target:
     """Raises Unknown if nothing fits, and Denied for a relay that is not allowed."""
+    if clean(name) != name:  # half a character, which no upstream can be sent
+        raise _unknown(clean(name))
     target = _found(settings, name)
     if target.agent:
         if target.agent not in ("main", *settings.agents) or (

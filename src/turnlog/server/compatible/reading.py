@@ -32,6 +32,7 @@ IGNORED_MAX = 40
 NAME_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-session-id")
 HANDLE_HEADER = "turnlog-session"
 STORE_HEADER = "turnlog-store"
+TURN_HEADER = "x-codex-turn-metadata"
 RETRY_HEADER = "x-stainless-retry-count"
 """The vendors' SDKs count in it how often they sent this request before."""
 NAMING_FIELDS = ("user", "safety_identifier", "prompt_cache_key")
@@ -298,13 +299,24 @@ def session_name(headers: Mapping[str, str], metadata: Mapping[str, Any], more: 
 
 def _of_user_id(value: Any) -> Any:
     """Claude Code writes JSON there."""
+    return _in_json(value, "session_id")
+
+
+def _in_json(value: Any, name: str) -> Any:
+    """A field of an object that a client wrote as text."""
     if not isinstance(value, str) or not value.startswith("{"):
         return None
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):
         return None
-    return cast("dict[str, Any]", found).get("session_id") if isinstance(found, dict) else None
+    return cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
+
+
+def turn_id(headers: Mapping[str, str]) -> str:
+    """The client's own id of the turn that it asks for; Codex sends one."""
+    found = _in_json(headers.get(TURN_HEADER), "turn_id")
+    return found[:NAME_MAX_CHARS] if isinstance(found, str) else ""
 
 
 def checked_name(name: str) -> str:
