@@ -39,7 +39,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "fidelity_link": ("What the summary kept", "摘要保留了什么"),
     "load_older": ("Earlier messages", "更早的消息"),
     "to_newest": ("To the newest messages", "到最新消息"),
-    "to_end": ("New messages", "新消息"),
+    "to_end": ("To the end", "到末尾"),
     "unread": ("unread", "未读"),
     "connected": ("Connected again", "已重新连接"),
     "gone": ("This chat was deleted.", "此对话已被删除。"),
