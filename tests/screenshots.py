@@ -1,10 +1,13 @@
-"""Makes the pictures of docs/images: python -m tests.screenshots (`make screenshots`).
+"""Makes the pictures of docs/images: python -m tests.screenshots (`make screenshots`). With `--all DIR` it also makes
+one of every page, in both colours and at the width of a desk and of a phone, to be looked at.
 
 A real server with a store that was filled by the library, a real browser, and a real terminal.
 """
 
 import asyncio
+import sys
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import turnlog
@@ -15,6 +18,7 @@ from .web.browsing import close_browser, visit
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 WINDOW = 200_000
+MODEL = "anthropic:claude-sonnet-4"
 ADMIN = "agent:main:web:direct:admin"
 TURNS = (
     ("Help me write the release notes for Harbour 2.4.", "Gladly. Which changes shall they name?", 5_400),
@@ -52,7 +56,7 @@ OTHERS = (
 
 async def talk(t, row, question, answer, tokens):
     usage = {"input_tokens": tokens - 60, "output_tokens": 60}
-    reply = turnlog.Assistant(content=answer, stop="end_turn", usage=usage, model="demo")
+    reply = turnlog.Assistant(content=answer, stop="end_turn", usage=usage, model=MODEL)
     await t.append(row, turnlog.User(content=question), reply)
 
 
@@ -63,6 +67,7 @@ async def fill(home):
             row = await t.sessions.new(key)
             await talk(t, row, question, "I have looked it up.", tokens)
             await t.sessions.rename(row.id, title)
+        await earlier(t)
         row = await t.sessions.new(ADMIN)
         await t.sessions.rename(row.id, "Release notes for Harbour 2.4")
         for turn in TURNS:
@@ -71,6 +76,25 @@ async def fill(home):
         for turn in LATER:
             await talk(t, row, *turn)
         return row.id
+
+
+async def earlier(t):
+    """The days before: what usage shows, and a turn that failed."""
+    row = await t.sessions.new("agent:main:api:direct:ci")
+    for n in range(28):
+        at = (datetime.now(UTC) - timedelta(days=28 - n, minutes=2)).isoformat(timespec="milliseconds")
+        ts = at.replace("+00:00", "Z")
+        given = 9_000 + 4_100 * (n * 7 % 11) - 700 * (n % 7)
+        usage = {"input_tokens": given // 3, "cache_read_input_tokens": given, "output_tokens": given // 12}
+        model = MODEL if n % 3 else "openai:gpt-5-mini"
+        reply = turnlog.Assistant(content="All tests pass.", stop="end_turn", usage=usage, model=model, ts=ts)
+        await t.append(row, turnlog.User(content="Run the checks.", ts=ts), reply)
+        if n % 9 == 5:
+            failed = turnlog.Failed(code="provider", reason="503: the model is overloaded", ts=ts)
+            await t.append(row, turnlog.User(content="Run the checks.", ts=ts), failed)
+    failed = turnlog.Failed(code="provider", reason="503: the model is overloaded")
+    await t.append(row, turnlog.User(content="Run the checks again."), failed)
+    await t.sessions.rename(row.id, "Checks of the nightly build")
 
 
 async def fold(t, row):
@@ -92,12 +116,41 @@ def pictures(session):
         await visitor.page.screenshot(path=IMAGES / "chat.png")
         await visitor.goto("/chats")
         await visitor.page.screenshot(path=IMAGES / "chats.png")
+        await visitor.goto("/usage")
+        while not await visitor.page.locator(".day-plot rect:not([height='0'])").count():
+            await visitor.page.reload()  # it is counted in the background
+        await visitor.page.screenshot(path=IMAGES / "usage.png")
 
     async def dark(visitor):
         await visitor.goto(f"/session/main/{session}")
         await visitor.page.screenshot(path=IMAGES / "session.png")
 
     return light, dark
+
+
+def pages(session):
+    yield from ("/signin", "/chat/main", f"/chat/main/{session}", f"/session/main/{session}")
+    yield from (f"/session/main/{session}?json=1", "/chats", f"/chats/session/main/{session}")
+    yield from ("/usage", "/failures", "/approvals", "/tokens", "/import", "/well")
+
+
+def every_page(session, folder, name):
+    async def steps(visitor):
+        for path in pages(session):
+            await visitor.goto(path)
+            await visitor.page.wait_for_load_state("networkidle" if "chat/" not in path else "load")
+            file = path.replace(session, "s").strip("/").replace("/", "-").replace("?", "-")
+            await visitor.page.screenshot(path=folder / f"{file}.{name}.png", full_page=True)
+
+    return steps
+
+
+def look_at_all(server, session, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for scheme in ("light", "dark"):
+        for name, width, height in (("desk", 1440, 900), ("phone", 390, 844)):
+            size = {"width": width, "height": height}
+            visit(server, every_page(session, folder, f"{scheme}.{name}"), viewport=size, color_scheme=scheme)
 
 
 def main():
@@ -110,6 +163,8 @@ def main():
             with running(home, env={"TURNLOG_MODEL_WINDOW": str(WINDOW)}) as server:
                 visit(server, light, viewport={"width": 1280, "height": 700}, color_scheme="light")
                 visit(server, dark, viewport={"width": 1280, "height": 760}, color_scheme="dark")
+                if "--all" in sys.argv:
+                    look_at_all(server, session, Path(sys.argv[sys.argv.index("--all") + 1]))
         finally:
             close_browser()
 

@@ -3,6 +3,7 @@
 import csv
 import io
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import turnlog
 
 from ..server.running import PATIENT, running
-from .browsing import HARM, needs_browser, plant_harm, seed, visit
+from .browsing import HARM, needs_browser, plant_folded, plant_harm, seed, visit
 from .test_pages import check_page, sign_in
 
 OPUS = "anthropic:claude-opus-4"
@@ -191,7 +192,7 @@ def test_who_may_only_read_gets_their_agents_sessions_and_cannot_change_them(pla
 
 
 def test_nothing_on_the_pages_for_operators_can_be_run(tmp_path):
-    seed(tmp_path / "home", plant_harm)
+    ids = seed(tmp_path / "home", plant_harm)
     with running(tmp_path / "home") as server, httpx.Client(base_url=server.base, **PATIENT) as client:
         sign_in(client, server.token)
         for harm in HARM:
@@ -200,6 +201,9 @@ def test_nothing_on_the_pages_for_operators_can_be_run(tmp_path):
                 answer = client.get(path, params=given)
                 assert answer.status_code == 200
                 check_page(answer.text)
+        for sid in ids:
+            for path in (f"/session/main/{sid}", f"/session/main/{sid}?json=1"):
+                check_page(client.get(path).text)
 
 
 async def plant_days(library, convlog):
@@ -304,3 +308,89 @@ def test_pages_for_administrators_are_closed_to_others(planted):
         sign_in(client, server.make_token("cy", "--scope", "chat"))
         for path in ("/usage", "/failures", "/chats/sessions.csv"):
             assert client.get(path).status_code == 403
+
+
+async def plant_compacted(library, convlog):
+    """Three turns, a compaction of the first two, and a turn after it."""
+    sid = await plant_folded(library, convlog)
+    usage = {"input_tokens": 200_000, "output_tokens": 0}
+    after = (turnlog.User(content="after it"), turnlog.Assistant(content="yes", model=OPUS, usage=usage))
+    await library.append(sid, *after)
+    return sid
+
+
+@needs_browser
+def test_the_session_page_says_what_the_plot_shows_and_what_changed_since_the_turn_before(tmp_path):
+    sid = seed(tmp_path / "home", plant_compacted)
+    with running(tmp_path / "home") as server:
+
+        async def steps(visitor):
+            page = visitor.page
+            await visitor.goto(f"/session/main/{sid}")
+            assert await page.locator(".plot .legend li").count() >= 2
+            assert "a compaction" in await page.locator(".legend").inner_text()
+            assert await page.locator(".plot .drop .moment").count() == 1
+            facts = await page.locator(".facts").inner_text()
+            assert "$1.00" in facts
+            changes = page.locator("#saw .changes")
+            assert "Compared with turn 2:" in await changes.inner_text()
+            assert "no longer sent" in await changes.inner_text()
+            gone = page.locator("#saw .seen.gone", has_text="XYZZY-77").first
+            await gone.locator("summary").focus()
+            await page.keyboard.press("Enter")
+            await gone.locator("pre").wait_for()
+            assert await page.locator("#saw .seen.new", has_text="after it").count() == 1
+            await page.get_by_label("Previous turn").click()
+            await page.locator("#saw .changes", has_text="Compared with turn 1: 2 new").wait_for()
+            await page.get_by_label("Previous turn").click()
+            await page.get_by_text("There is no turn before this one.").wait_for()
+            assert await visitor.axe() == []
+            await page.get_by_role("link", name="As JSON").click()
+            await page.locator(".entry pre", has_text='"summary": "A word was given: XYZZY-77."').wait_for()
+            assert await visitor.axe() == []
+            await page.get_by_text("Export", exact=True).click()
+            async with page.expect_download() as told:
+                await page.get_by_role("link", name="Turnlog (JSONL)").click()
+            file = await (await told.value).path()
+            await page.set_viewport_size({"width": 390, "height": 800})
+            taken, there = await visitor.width()
+            assert taken <= there
+            await visitor.goto("/import")
+            assert await visitor.axe() == []
+            await page.get_by_label("File").set_input_files(
+                {"name": "talk.jsonl", "mimeType": "application/json", "buffer": Path(file).read_bytes()}
+            )
+            await page.get_by_role("button", name="Import").click()
+            await page.get_by_role("heading", name="Sessions: 1").wait_for()
+            await page.locator(".imported a").click()
+            await page.get_by_role("heading", level=1, name="Folded").wait_for()
+
+        visit(server, steps)
+
+
+def test_files_are_refused_with_a_reason_and_only_administrators_import(tmp_path):
+    sid = seed(tmp_path / "home", plant_folded)
+    with running(tmp_path / "home") as server, httpx.Client(base_url=server.base, **PATIENT) as client:
+        sign_in(client, server.token)
+        origin = {"Origin": server.base}
+        for name, body in (("a.txt", b"no conversation"), ("b.db", b"SQLite format 3\x00 and more"), ("", b"")):
+            answer = client.post("/import", files={"file": (name, body)}, headers=origin)
+            assert answer.status_code == 400, name
+            assert 'class="alert"' in answer.text
+        answer = client.post(
+            "/import", files={"file": ("../../x.json", b'[{"role": "user", "content": "hi"}]')}, headers=origin
+        )
+        assert answer.status_code == 200
+        assert "entries added" in answer.text
+        for form in ("native", "v3", "flat", "md", "json", "html"):
+            answer = client.get(f"/session/main/{sid}/export/{form}")
+            assert answer.headers["content-disposition"].startswith("attachment")
+            assert "later words" in answer.text
+        assert client.get(f"/session/main/{sid}/export/exe").status_code == 404
+        assert client.get(f"/session/main/{sid}/json/2").json()["type"] == "selected"
+        assert client.get(f"/session/main/{sid}/json/99").status_code == 404
+        sign_in(client, server.make_token("ann", "--scope", "chat"))
+        assert client.get(f"/session/main/{sid}/export/native").status_code == 404
+        assert client.get(f"/session/main/{sid}/json/2").status_code == 404
+        assert client.get("/import").status_code == 403
+        assert client.post("/import", files={"file": ("a.json", b"[]")}, headers=origin).status_code == 403

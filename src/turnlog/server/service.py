@@ -8,7 +8,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from litestar import Request
@@ -39,6 +40,9 @@ from .http.problems import Refusal
 from .http.sse import EventStream
 from .metrics import Metrics
 from .recent_turns import RecentTurns
+
+if TYPE_CHECKING:
+    from ..interchange.importing import Imported
 
 READY_S = 3.0
 """The time limit of a readiness check; other calls wait longer for a database to come back."""
@@ -123,6 +127,12 @@ class Service:
             by=who,
             convlog=self.convlog,
         )
+
+    async def import_path(self, path: Path, agent: str) -> "list[Imported]":
+        """Imports the conversations of a file; the caller has checked who asks."""
+        from ..interchange.importing import import_path
+
+        return await import_path(self._turnlog, path, agent=agent)
 
     async def undelivered(self) -> OutgoingReplies:
         """Replies to channels that wait to be sent, or could not be sent."""

@@ -7,6 +7,7 @@ from .chat import chat_page, count_tokens, home, session_list, window
 from .chats import chats_page, log_drawer, session_drawer
 from .entry import entry_picture, entry_text
 from .erasing import erase_on_page, erasing_page
+from .exchange import export_session, import_file, import_page, whole_entry
 from .files import files_page, undo_on_page
 from .forms import act
 from .live import live, say
@@ -27,6 +28,7 @@ ROUTES = (
             *(home, chat_page, window, session_list, count_tokens, search_page, live, say),
             *(chats_page, session_drawer, log_drawer, change_many, sessions_csv),
             *(session_page, saw_part, original, fidelity, entry_text, entry_picture, act),
+            *(export_session, whole_entry, import_page, import_file),
             *(erasing_page, erase_on_page),
             *(approvals_page, files_page, undo_on_page),
             *(usage_page, recount_usage, failures_page, well_page),

@@ -1,20 +1,21 @@
 """The page of one session: its timeline, its tokens turn by turn, and what the model saw."""
 
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 from litestar import Response, get
 from litestar.params import Parameter
 from msgspec.structs import replace
 
-from ...access import Access
-from ...core import tokens
-from ...core.entries import Entry, text_of
+from ...core.entries import Entry
 from ...core.principals import owns
 from ...core.session import Session
-from ...errors import UsageError
+from ...core.usage import cost_of
+from ...interchange.exporting import FORMATS
 from ...sessions import Sessions
 from ..service import AnyRequest, reading
 from . import plot as plots, timeline as timelines
+from .exchange import entry_json
+from .saw import seen_at
 from .view import ENTRIES_SHOWN, read_some, show, with_marks
 
 PLOTTED_MAX = 5_000
@@ -22,14 +23,23 @@ PLOTTED_MAX = 5_000
 ORIGINAL_MAX = 400
 """Messages shown under one compaction; the timeline shows all."""
 
+Flag = Literal[0, 1]
 Seq = Annotated[int | None, Parameter(ge=1, le=2**53)]
 
 
 @get("/session/{agent:str}/{sid:str}")
 async def session_page(
-    request: AnyRequest, agent: str, sid: str, turn: Seq = None, before: Seq = None, at: Seq = None
+    request: AnyRequest,
+    agent: str,
+    sid: str,
+    turn: Seq = None,
+    before: Seq = None,
+    at: Seq = None,
+    json: Flag = 0,
 ) -> Response[str]:
-    """`turn`: what the model saw then. `before`: an older part of the timeline. `at`: the part around an entry."""
+    """`turn`: what the model saw then. `before`: an older part of the timeline. `at`: the part around an entry.
+    `json`: entries as they are stored, instead of the timeline.
+    """
     access, row = await reading(request, agent, sid)
     sessions = access.sessions
     end = before or (min(row.last_seq, at + ENTRIES_SHOWN // 2) + 1 if at else None)
@@ -50,7 +60,12 @@ async def session_page(
         steps=found[-plots.TURNS_DRAWN :],
         may_write=owns(access.principal, row),
         client=timelines.client_of(entries),
-        saw=await _saw(access, row, turns, turn),
+        saw=await seen_at(access, row, turns, turn),
+        entries=[entry_json(entry) for entry in entries] if json else None,
+        cost=cost_of(row.used),
+        formats=FORMATS,
+        before=before,
+        at=at,
         shown_turn=turn or (len(turns) or 1),
     )
 
@@ -59,7 +74,7 @@ async def session_page(
 async def saw_part(request: AnyRequest, agent: str, sid: str, turn: Seq = None) -> Response[str]:
     access, row = await reading(request, agent, sid)
     turns = [step for step in await _steps(access.sessions, row) if step.kind == "turn"]
-    saw = await _saw(access, row, turns, turn)
+    saw = await seen_at(access, row, turns, turn)
     return await show(request, "part_saw.html", agent=agent, row=row, saw=saw, shown_turn=turn or len(turns))
 
 
@@ -67,51 +82,6 @@ async def _steps(sessions: Sessions, row: Session) -> list[plots.PlotStep]:
     found = plots.steps(await read_some(sessions, row, limit=PLOTTED_MAX))
     missed = row.turn_count - sum(step.kind == "turn" for step in found) if row.last_seq > PLOTTED_MAX else 0
     return [replace(step, n=step.n + missed) for step in found] if missed > 0 else found
-
-
-async def _saw(access: Access, row: Session, turns: list[plots.PlotStep], turn: int | None) -> dict[str, Any] | None:
-    """The prompt at the start of a turn: of the newest one, or of the one asked for."""
-    if not turns:
-        return None
-    step = next((step for step in turns if step.n == turn), None) if turn else turns[-1]
-    if step is None:
-        raise UsageError(f"there is no turn {turn}", hint=f"This session has turns {turns[0].n} to {turns[-1].n}.")
-    prompt = await access.prompt(row, at=step.seq)
-    schemas = [{"name": tool.name, "input_schema": tool.input_schema} for tool in prompt.tools]
-    size = tokens.of_messages(prompt.messages, system=prompt.system, tools=schemas)
-    messages = [(message["role"], _pieces(message["content"])) for message in prompt.messages]
-    return {
-        "n": step.n,
-        "seq": step.seq,
-        "first": turns[0].n,
-        "last": turns[-1].n,
-        "system": prompt.system,
-        "messages": messages,
-        "tools": prompt.tools,
-        "tokens": size,
-    }
-
-
-def _pieces(content: Any) -> list[tuple[str, str]]:
-    """(kind, text) for each block, as it is sent."""
-    if isinstance(content, str):
-        return [("text", content)]
-    return [_piece(block) for block in content]
-
-
-def _piece(block: dict[str, Any]) -> tuple[str, str]:
-    kind = str(block.get("type"))
-    match kind:
-        case "text":
-            return kind, str(block.get("text"))
-        case "tool_use":
-            return kind, f"{block.get('name')} {timelines.as_json(block.get('input'), timelines.INPUT_MAX_CHARS)}"
-        case "tool_result":
-            return kind, text_of(block.get("content"))
-        case "image" | "document":
-            return kind, ""
-        case _:
-            return kind, str(block.get("thinking") or "")
 
 
 @get("/session/{agent:str}/{sid:str}/original/{seq:int}")
