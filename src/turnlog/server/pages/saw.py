@@ -25,7 +25,7 @@ class SeenMessage(Struct, frozen=True):
     change: Literal["", "new", "gone"] = ""
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class SeenPrompt(Struct, frozen=True, kw_only=True):
     n: int
     seq: int
     first: int
@@ -51,7 +51,7 @@ class Seen(Struct, frozen=True, kw_only=True):
         return sum(message.change == "gone" for message in self.messages)
 
 
-async def seen_at(access: Access, row: Session, turns: list[PlotStep], turn: int | None) -> Seen | None:
+async def seen_at(access: Access, row: Session, turns: list[PlotStep], turn: int | None) -> SeenPrompt | None:
     """The prompt at the start of a turn: of the newest one, or of the one asked for."""
     if not turns:
         return None
@@ -65,7 +65,7 @@ async def seen_at(access: Access, row: Session, turns: list[PlotStep], turn: int
     now = [_message(message) for message in prompt.messages]
     then = [_message(message) for message in earlier.messages] if earlier else []
     is_compared = earlier is not None and max(len(now), len(then)) <= COMPARED_MAX
-    return Seen(
+    return SeenPrompt(
         n=step.n,
         seq=step.seq,
         first=turns[0].n,
