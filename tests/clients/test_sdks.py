@@ -50,6 +50,11 @@ def test_langchain_keeps_one_session(relay, tmp_path):
     two_turns_with_a_tool(relay, tmp_path, lambda machine: machine.python("sdks", "langchain_chat"))
 
 
+def test_langchain_keeps_one_session_by_responses(relay, tmp_path):
+    run = {"env": {"WIRE": "responses"}}
+    two_turns_with_a_tool(relay, tmp_path, lambda machine: machine.python("sdks", "langchain_chat", **run))
+
+
 def test_pydantic_ai_keeps_one_session(relay, tmp_path):
     two_turns_with_a_tool(relay, tmp_path, lambda machine: machine.python("older", "pydantic_ai_chat"))
 
@@ -60,6 +65,11 @@ def test_ai_sdk_keeps_one_session_by_chat_completions(relay, tmp_path):
 
 def test_ai_sdk_keeps_one_session_by_messages(relay, tmp_path):
     run = {"env": {"WIRE": "messages"}}
+    two_turns_with_a_tool(relay, tmp_path, lambda machine: machine.node("ai-sdk", "ai_sdk", **run))
+
+
+def test_ai_sdk_keeps_one_session_by_responses(relay, tmp_path):
+    run = {"env": {"WIRE": "responses"}}
     two_turns_with_a_tool(relay, tmp_path, lambda machine: machine.node("ai-sdk", "ai_sdk", **run))
 
 

@@ -1,11 +1,15 @@
 import { generateText, streamText, tool, stepCountIs } from "ai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { createOpenAI } from "@ai-sdk/openai";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { z } from "zod";
 const { U, T } = process.env;
-const model = process.env.WIRE === "messages"
-  ? createAnthropic({ baseURL: U + "/v1", apiKey: T })("m")
-  : createOpenAICompatible({ name: "tl", baseURL: U + "/v1", apiKey: T })("m");
+const made = {
+  messages: () => createAnthropic({ baseURL: U + "/v1", apiKey: T })("m"),
+  responses: () => createOpenAI({ baseURL: U + "/v1", apiKey: T }).responses("m"),
+};
+const chat = () => createOpenAICompatible({ name: "tl", baseURL: U + "/v1", apiKey: T })("m");
+const model = (made[process.env.WIRE] ?? chat)();
 const tools = { hours: tool({ description: "Hours.", inputSchema: z.object({ day: z.string() }), execute: async () => "closed" }) };
 const messages = [{ role: "user", content: "When open?" }];
 const first = await generateText({ model, tools, stopWhen: stepCountIs(3), messages });

@@ -14,7 +14,9 @@ def hours(day: str) -> str:
     return "closed"
 
 
-model = ChatOpenAI(model="m", base_url=os.environ["U"] + "/v1", api_key=os.environ["T"]).bind_tools([hours])
+by_responses = {"use_responses_api": True, "use_previous_response_id": True} if os.environ.get("WIRE") else {}
+model = ChatOpenAI(model="m", base_url=os.environ["U"] + "/v1", api_key=os.environ["T"], **by_responses)
+model = model.bind_tools([hours])
 said = []
 for question in ("When open?", "And again?"):
     said.append(HumanMessage(question))
@@ -24,4 +26,4 @@ for question in ("When open?", "And again?"):
         if not answer.tool_calls:
             break
         said += [ToolMessage(hours.invoke(call["args"]), tool_call_id=call["id"]) for call in answer.tool_calls]
-print(json.dumps([message.content for message in said if message.type == "ai"]))
+print(json.dumps([message.text for message in said if message.type == "ai"]))
