@@ -72,7 +72,7 @@ async def well_page(request: AnyRequest) -> Response[str]:
         "well_turns": service.turns.running,
         "well_streams": len(service.streams),
         "well_connections": len(service.connections),
-        "well_sessions": await _count(service, request),
+        "sessions": await _count(service, request),
         "well_up": _lasting(time.time() - STARTED),
         "well_version": __version__,
         "well_store": service.settings.store_url().partition(":")[0],
