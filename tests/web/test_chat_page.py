@@ -141,6 +141,26 @@ def test_markdown_is_rendered_while_it_streams_and_nothing_changes_when_it_ends(
         visit(server, steps)
 
 
+def test_with_several_workers_the_browser_that_asked_sees_the_answer_grow(tmp_path):
+    """The live stream may be at another worker than the turn."""
+    gate = tmp_path / "gate"
+    script = [{"deltas": ["**one** ", "two ", "three"], "until": str(gate)}] * 3
+    with running(tmp_path / "home", script=script, args=("--workers", "2")) as server:
+
+        async def steps(visitor):
+            page = visitor.page
+            for n in range(3):
+                gate.unlink(missing_ok=True)
+                await visitor.goto("/chat/main")
+                await visitor.say(f"question {n}")
+                await page.locator("#live strong", has_text="one").wait_for()
+                gate.touch()
+                await page.locator("#log .msg.assistant", has_text="three").wait_for()
+                await visitor.rest()
+
+        visit(server, steps)
+
+
 def test_what_wants_to_do_harm_does_none_while_it_streams(tmp_path):
     gate = tmp_path / "gate"
     harm = "\n\n".join(HARM[:7]) + "\n\nthe end"
