@@ -132,7 +132,7 @@ RESULTS = {
 }
 """Values that users get and never make."""
 LOCAL = {
-    *("acting_for", "admit", "own_key", "check_agent", "model", "renewed"),
+    *("acting_for", "admit", "own_key", "check_agent", "model", "renewed", "allow"),
     *("running", "on_turn", "ledger", "drain", "close", "aclose", "end_turns", "stop"),
 }
 """Methods that do not ask the store."""

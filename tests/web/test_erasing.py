@@ -28,7 +28,7 @@ def test_words_are_listed_then_erased_after_a_confirmation(tmp_path):
             await page.get_by_role("link", name="Erase words…").click()
             await page.get_by_label("Every entry that contains this text").fill("xyzzy-77")
             await page.get_by_role("button", name="List the places").click()
-            table = page.locator("#found table")
+            table = page.locator("#places table")
             assert await table.locator("tbody tr").count() == 3
             assert "tick “Also entries that still count”" in await table.inner_text()
             assert "listed only" in await table.inner_text()
@@ -65,8 +65,8 @@ def test_entries_by_number_in_chinese_on_a_phone(site):
         await page.get_by_label("或按编号选择条目").fill("3，4-5")
         await page.get_by_label("包括仍然有效的条目").check()
         await page.get_by_role("button", name="列出相关位置").click()
-        assert await page.locator("#found tbody tr").count() >= 3
-        assert "将被擦除" in await page.locator("#found").inner_text()
+        assert await page.locator("#places tbody tr").count() >= 3
+        assert "将被擦除" in await page.locator("#places").inner_text()
         taken, there = await visitor.width()
         assert taken <= there
         await page.get_by_role("button", name="永久擦除").click()
