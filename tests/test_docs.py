@@ -343,9 +343,9 @@ def test_the_site_has_every_page_in_its_navigation():
     assert sorted(listed) == sorted(page for page in pages if page.split("/")[0] not in apart)
 
 
-def test_decision_records_are_numbered_once_and_have_one_form():
+def test_decision_records_are_numbered_without_a_gap_and_have_one_form():
     records = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    assert len({path.name[:5] for path in records}) == len(records)
+    assert [int(path.name[:4]) for path in records] == list(range(1, len(records) + 1))
     for path in records:
         headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert headings[0].startswith(f"{int(path.name[:4])}. ")
