@@ -245,3 +245,12 @@ def test_a_person_is_offered_a_narrow_pattern_that_allows_the_call(tool, given, 
     assert call_patterns.offered(tool, given) == offered
     if offered:
         assert call_patterns.any_matches([offered], tool, given, allowing=True)
+
+
+def test_an_answer_is_described_in_one_line():
+    from turnlog.core.approvals import describe
+
+    plain = ApprovalAnswer(call="c", word="approved", ts="2026-01-01T00:00:00.000Z")
+    assert describe(plain) == "approved by an unnamed person at 2026-01-01T00:00:00.000Z"
+    full = ApprovalAnswer(call="c", word="denied", by="ann", ts="T", words="too late", input={}, always="f(x)")
+    assert describe(full) == "denied by ann at T; too late; with other arguments; always: f(x)"

@@ -158,3 +158,15 @@ def open_blocks(turn: Sequence[Entry]) -> list[Block]:
         return []
     results = {entry.tool_use_id for entry in turn if isinstance(entry, ToolResult) and entry.seq > last.seq}
     return [block for block in tool_uses(last) if block.get("id") not in results]
+
+
+def describe(answer: ApprovalAnswer) -> str:
+    """Who said what about a call, and when: one line for people, in lists and exports."""
+    parts = [f"{answer.word} by {answer.by or 'an unnamed person'} at {answer.ts}"]
+    if answer.words:
+        parts.append(answer.words)
+    if answer.input is not None:
+        parts.append("with other arguments")
+    if answer.always:
+        parts.append(f"always: {answer.always}")
+    return "; ".join(parts)

@@ -165,3 +165,17 @@ def test_a_quotation_cannot_be_closed_from_inside():
 def test_an_empty_session_has_a_page_too():
     assert "<h1>s1</h1>" in page("html")
     assert page("md").startswith("# s1\n")
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_who_approved_what_and_when_is_told(form):
+    log = [
+        entry(type="session", version=1, id="s", key="agent:main:cli:direct:user", agent="main", channel="cli"),
+        entry(type="user", content="write it"),
+        entry(type="approval", state="requested", call="c", tool="write_file", why="it changes something"),
+        entry(type="approval_answer", call="c", word="denied", by="ann", words="not today"),
+    ]
+    log = [replace(one, seq=n, ts=TS) for n, one in enumerate(log, 1)]
+    text = "".join(export(log, describe(None, log), form))
+    assert "Asked for approval of write_file" in text
+    assert f"denied by ann at {TS}; not today" in text

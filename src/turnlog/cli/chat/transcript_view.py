@@ -1,6 +1,9 @@
 """Entries as lines, for /history, /expand and `sessions show`."""
 
+from ...core import approvals
 from ...core.entries import (
+    Approval,
+    ApprovalAnswer,
     Assistant,
     Compaction,
     Entry,
@@ -48,17 +51,28 @@ def _line(entry: Entry, received: dict[int, Received]) -> str:
         case ToolResult():
             word = "tool error" if entry.is_error else "tool result"
             return f"[{word}] {inline(text_of(entry.content), RESULT_SHOWN_CHARS)}"
+        case _:
+            mark = _mark(entry)
+            return f"--- {mark} ---" if mark else ""
+
+
+def _mark(entry: Entry) -> str:
+    match entry:
         case Compaction():
             sizes = f"~{entry.tokens_before:,} → ~{entry.tokens_after:,} tokens"
-            return f"--- compacted {entry.covers[0]}–{entry.covers[1]} ({entry.trigger}): {sizes} ---"
+            return f"compacted {entry.covers[0]}–{entry.covers[1]} ({entry.trigger}): {sizes}"
         case Failed():
-            return f"--- failed ({inline(entry.code)}): {inline(entry.reason, RESULT_SHOWN_CHARS)} ---"
+            return f"failed ({inline(entry.code)}): {inline(entry.reason, RESULT_SHOWN_CHARS)}"
+        case Approval(state="requested"):
+            return f"asked for approval: {inline(entry.tool)} ({inline(entry.why, RESULT_SHOWN_CHARS)})"
+        case ApprovalAnswer():
+            return inline(approvals.describe(entry), RESULT_SHOWN_CHARS)
         case Rewind():
-            return f"--- rewound to {entry.to} ---"
+            return f"rewound to {entry.to}"
         case Shortened(plain=True):
-            return f"--- shown as plain text up to {max(entry.targets, default=0)} ---"
+            return f"shown as plain text up to {max(entry.targets, default=0)}"
         case Undo():
-            return f"--- undone: {entry.target} ---"
+            return f"undone: {entry.target}"
         case _:
             return ""
 

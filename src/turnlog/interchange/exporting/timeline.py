@@ -10,12 +10,26 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...core.entries import Assistant, Block, Compaction, Content, Entry, Failed, Received, ToolResult, User, clean
+from ...core import approvals
+from ...core.entries import (
+    Approval,
+    ApprovalAnswer,
+    Assistant,
+    Block,
+    Compaction,
+    Content,
+    Entry,
+    Failed,
+    Received,
+    ToolResult,
+    User,
+    clean,
+)
 from ...core.history import as_text, name_of
 from ...core.session import active, live_path, marks_of, on_path
 from ...core.user_content import user_content
 
-ExportedKind: TypeAlias = Literal["user", "assistant", "call", "result", "compaction", "failed", "image"]
+ExportedKind: TypeAlias = Literal["user", "assistant", "call", "result", "compaction", "failed", "image", "approval"]
 
 
 class ExportedItem(Struct, frozen=True):
@@ -55,6 +69,10 @@ def _items(entry: Entry, received: dict[int, Received], counts: bool) -> Iterato
             yield ExportedItem("compaction", entry.seq, entry.ts, _marker(entry, counts), entry.summary)
         case Failed():
             yield ExportedItem("failed", entry.seq, entry.ts, f"No answer: {entry.code}", entry.reason)
+        case Approval(state="requested"):
+            yield ExportedItem("approval", entry.seq, entry.ts, f"Asked for approval of {entry.tool}", entry.why)
+        case ApprovalAnswer():
+            yield ExportedItem("approval", entry.seq, entry.ts, "Answer", approvals.describe(entry))
         case _:
             pass
 

@@ -78,7 +78,7 @@ def _section(item: ExportedItem, render: "MarkdownIt") -> str:
             body = f"<h2>{head}</h2>{render.render(item.text)}"
         case "image":
             body = f'<h2>{head}</h2><p><img src="{escape(item.source)}" alt="image"></p>'
-        case "failed":
+        case "failed" | "approval":
             body = f"<p><em>{head}</em> {escape(item.text)}</p>"
         case _:
             body = f"<details><summary>{head}</summary><pre>{escape(item.text)}</pre></details>"
