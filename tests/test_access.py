@@ -119,6 +119,7 @@ def calls(access, row, where):
     yield "approvals", lambda: access.approvals(where)
     yield "approve", lambda: access.approve(where, "c1")
     yield "deny", lambda: access.deny(where, "c1")
+    yield "accept_after", lambda: access.accept_after(where, 1, "hello")
     yield "former_files", lambda: access.former_files(where)
     yield "undo_file", lambda: access.undo_file(where)
     yield "watch", lambda: access.watch(where, after=0)

@@ -441,7 +441,7 @@ def test_at_most_one_compaction_is_made_for_one_model_call(url):
         )
         flags = {"compaction_triggers": ["messages:12", "overflow"], "compaction_keep": "messages:4"}
         async with opened(url, provider, **flags) as t:
-            await chat(t, 6)
+            await chat(t, 6, size=300)
             events = await say(t, "now")
             folds = [entry.trigger for entry in compactions(await log(t))]
             assert folds == ["messages", "rescue"]
@@ -490,7 +490,7 @@ def test_context_counts_towards_the_size_of_its_turn(url):
             await chat(t, 3, size=4_000)
             await ask(t, "FACT-4")
             assert provider.summary_prompts == []
-            await ask(t, "FACT-5", context="page " * 3_500)
+            await ask(t, "FACT-5", context="page " * 4_500)
             assert len(provider.summary_prompts) == 1
 
     run(main())

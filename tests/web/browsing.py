@@ -113,6 +113,10 @@ class Visitor:
         """Until no turn runs any more."""
         await self.page.wait_for_selector("main.chat:not(.busy)")
 
+    async def until(self, condition):
+        """Until this is true of the page: what follows the end of a turn is drawn a moment later."""
+        await self.page.wait_for_function(f"() => {condition}")
+
     async def ask(self, text):
         await self.say(text)
         await self.page.wait_for_selector("main.busy, main.chat:not(.busy)")

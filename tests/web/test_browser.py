@@ -128,6 +128,7 @@ def test_two_quick_messages_in_a_new_chat_are_one_session_in_their_order(tmp_pat
             typed.set()
             await page.locator("#log .msg.assistant", has_text="Ada").last.wait_for()
             await visitor.rest()
+            await visitor.until("document.querySelectorAll('#log .msg.user .body').length === 2")
             assert re.search(r"/chat/main/ses-\d{13}-[a-z0-9]{6}$", page.url)
             said = await page.locator("#log .msg.user .body").all_inner_texts()
             assert [words.strip() for words in said] == ["My name is Ada.", "What is my name?"]
@@ -153,7 +154,7 @@ def test_a_reload_in_mid_stream_loses_nothing_and_says_nothing_twice(tmp_path, g
             await visitor.rest()
             text = await page.locator("#log .msg.assistant .body").inner_text()
             assert text.split() == WORDS
-            assert await page.locator("#live .msg").count() == 0
+            await visitor.until("document.querySelectorAll('#live .msg').length === 0")
 
         visit(server, steps)
 
@@ -183,11 +184,11 @@ def test_a_refused_message_is_edited_and_the_next_one_replaces_it(tmp_path):
             page = visitor.page
             await visitor.say("odd words")
             await page.get_by_role("button", name="Edit", exact=True).click()
-            assert await page.locator("#message").input_value() == "odd words"
+            await visitor.until("document.querySelector('#message').value === 'odd words'")
             await visitor.say("good words")
             await page.locator("#log .msg.assistant", has_text="better").wait_for()
             await visitor.rest()
-            assert "odd words" not in await page.locator("#log").inner_text()
+            await visitor.until("!document.querySelector('#log').innerText.includes('odd words')")
 
         visit(server, steps)
 
@@ -206,8 +207,8 @@ def test_a_message_in_mid_stream_is_answered_next(tmp_path, gate):
             gate.touch()
             await page.locator("#log .msg.assistant", has_text="second answer").wait_for()
             await visitor.rest()
-            assert await page.locator("#log .msg").count() == 4
-            assert await page.locator("#live .msg").count() == 0
+            await visitor.until("document.querySelectorAll('#log .msg').length === 4")
+            await visitor.until("document.querySelectorAll('#live .msg').length === 0")
 
         visit(server, steps)
 
@@ -222,7 +223,7 @@ def test_a_turn_that_fails_says_why_and_the_words_stay(tmp_path):
             assert "bad key" in await page.locator("#log .failed").inner_text()
             await visitor.ask("again")
             await page.locator("#log .msg.assistant", has_text="better").wait_for()
-            assert await page.locator("#log .msg.user").count() == 2
+            await visitor.until("document.querySelectorAll('#log .msg.user').length === 2")
 
         visit(server, steps)
 
@@ -274,7 +275,7 @@ def test_an_open_page_survives_a_restart_of_the_server(tmp_path, gate):
             server.args[server.args.index("--port") + 1] = server.base.rpartition(":")[2]
             await asyncio.to_thread(server.restart)
             await page.locator("#log .msg.assistant", has_text="after the restart").wait_for()
-            assert await page.locator("#log .msg.user").count() == 1
+            await visitor.until("document.querySelectorAll('#log .msg.user').length === 1")
             visitor.trouble[:] = [text for text in visitor.trouble if "net::ERR_" not in text]
 
         visit(server, steps)
@@ -466,7 +467,7 @@ def test_chinese_by_the_browser_and_by_choice(site):
         await page.locator("#log .msg.assistant", has_text="小雅").last.wait_for()
         await page.get_by_role("button", name="English").click()
         await page.locator("#composer textarea[placeholder^='Write']").wait_for()
-        assert await page.locator("#log .msg").count() == 4
+        await visitor.until("document.querySelectorAll('#log .msg').length === 4")
 
     visit(site, chinese, locale="zh-CN")
 
@@ -610,7 +611,7 @@ def test_what_wants_to_do_harm_does_none_on_any_page(tmp_path):
             await visitor.goto("/chat/main")
             for harm in HARM[:7]:
                 await visitor.ask(harm)
-            assert await page.locator("#log .msg.user").count() == 7
+            await visitor.until("document.querySelectorAll('#log .msg.user').length === 7")
             assert await page.locator("#log img, #log script, #log iframe, #log svg:not(.icon)").count() == 0
 
         visit(server, steps)

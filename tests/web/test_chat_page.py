@@ -66,13 +66,13 @@ def test_an_edited_message_is_another_version_and_both_can_be_read(site):
         await page.keyboard.press("Enter")
         await page.locator("#log .msg.user", has_text="Kim").wait_for()
         await visitor.rest()
-        assert await page.locator("#log .msg.user").count() == 1
+        await visitor.until("document.querySelectorAll('#log .msg.user').length === 1")
         pager = page.get_by_role("navigation", name="Versions of this message")
         assert "2/2" in await pager.inner_text()
         before = page.url
         await page.get_by_label("Version before").click()
         await page.locator("#log .msg.user", has_text="Zoe").wait_for()
-        assert await page.locator("#log .msg.user").count() == 2
+        await visitor.until("document.querySelectorAll('#log .msg.user').length === 2")
         assert "at=" in page.url
         with site.client() as client:
             sid = before.rpartition("/")[2]
@@ -111,7 +111,7 @@ def test_answer_again_fork_go_on_from_here_and_pin(site):
         await answers.first.get_by_role("button", name="Fork from here").click()
         await page.get_by_text("Forked from").wait_for()
         assert page.url != old
-        assert await page.locator("#log .msg.user").count() == 1
+        await visitor.until("document.querySelectorAll('#log .msg.user').length === 1")
 
     visit(site, steps)
 
@@ -136,7 +136,7 @@ def test_markdown_is_rendered_while_it_streams_and_nothing_changes_when_it_ends(
             await page.locator("#log .msg.assistant .body").wait_for()
             await visitor.rest()
             assert await page.locator("#log .msg.assistant .body").evaluate(inner) == streamed
-            assert await page.locator("#live .msg").count() == 0
+            await visitor.until("document.querySelectorAll('#live .msg').length === 0")
 
         visit(server, steps)
 
@@ -367,7 +367,7 @@ def test_commands_complete_and_do_what_they_say(site):
         await page.keyboard.type("/nonsense")
         await page.keyboard.press("Enter")
         await page.get_by_text("There is no command /nonsense.").wait_for()
-        assert await page.locator("#log .msg.user").count() == 1
+        await visitor.until("document.querySelectorAll('#log .msg.user').length === 1")
         await page.fill("#message", "")
         await page.keyboard.type("/fork")
         await page.keyboard.press("Enter")
