@@ -74,6 +74,7 @@ def operations(server):
     """(method, path, body, the scope it needs, whether it writes) for each operation of openapi.json."""
     described = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
     named = {"chat": {"message": "x"}, "stop": {}, "rewind": {"to": 4}, "signin": {"token": server.token}}
+    named["erase"] = {"text": "words of nobody"}
     ours = [(path, methods) for path, methods in described["paths"].items() if not path.startswith("/v1/")]
     for path, methods in ours:  # the others are tested in `compatible`
         for method in methods:
@@ -88,7 +89,7 @@ def operations(server):
                 where += f"?sessionId={server.hers}"
             if path.startswith(("/healthz", "/readyz", "/api/signin")):
                 needed = ()
-            elif "conversations" in path:
+            elif "conversations" in path or path.endswith("/erase") or path == "/api/approvals":
                 needed = ("admin",)
             elif path == "/metrics":
                 needed = ("read", "admin")

@@ -24,7 +24,7 @@ SPACES = (
     *(SELECTED, "delivered", "attempts"),
     *("outbox", "pending", "sent", "unsent", "questions"),
     *("tokens", "cookies", "first", "idempotency"),
-    *("scales", "windows", "own_answers"),
+    *("scales", "windows", "own_answers", "usage", "used"),
 )
 """Spaces of the ledger that belong to the data and not to one process."""
 LEFT_BEHIND = ("signin", "stops", "ready")
