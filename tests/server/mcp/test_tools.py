@@ -146,8 +146,8 @@ def test_context_tells_the_summary_the_pins_and_the_last_messages():
     async def work(t):
         chat = t.session("folded")
         for n in range(30):
-            await chat.append({"role": "user", "content": f"question {n} about plums " + "x " * 50})
-            await chat.append({"role": "assistant", "content": f"answer {n} " + "y " * 50})
+            await chat.append({"role": "user", "content": f"question {n} about plums " + "x " * 150})
+            await chat.append({"role": "assistant", "content": f"answer {n} " + "y " * 150})
         access, key = t.acting_for(LOCAL_PROGRAM), "agent:main:app:direct:folded"
         first = (await call(access, "read", session=key, from_seq=1, limit=1))["messages"][0]["seq"]
         assert (await call(access, "pin", session=key, seq=first))["pinned"] == [first]
