@@ -78,3 +78,11 @@ def test_sessions_are_found_by_whom_they_are_with_and_by_how_their_last_turn_sta
     assert not matcher(Query(peer="an"))(row)
     assert not matcher(Query(last_role="failed"))(row)
     assert keys.peer_of("no key at all") == ""
+
+
+def test_a_row_names_a_peer_that_no_database_could_store_in_other_characters():
+    from turnlog.core.keys import SessionKey
+    from turnlog.testing import opened
+
+    key = keys.format(SessionKey(agent="main", channel="app", kind="direct", peer="a\ud800b\x00c"))
+    assert describe(None, [replace(opened("s"), key=key, seq=1)]).peer == "a?b\ufffdc"

@@ -35,6 +35,7 @@ from .entries import (
     ToolResult,
     Undo,
     User,
+    clean,
     text_of,
 )
 from .marks import (
@@ -393,7 +394,7 @@ def _first_row(opened: Opened | None) -> Session:
         channel=opened.channel,
         label=opened.label,
         forked_from=opened.forked_from,
-        peer=keys.peer_of(opened.key),
+        peer=clean(keys.peer_of(opened.key)).replace("\x00", "\ufffd"),  # no database takes these in its rows
         stamped=opened.incarnation or "",
         fold=FOLD,
     )
