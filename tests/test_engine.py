@@ -282,6 +282,8 @@ INTERRUPT = """
 import asyncio, os, signal, threading
 from turnlog.runtime.engine import shared
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it runs in the background
+
 async def work():
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
