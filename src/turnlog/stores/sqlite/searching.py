@@ -41,7 +41,7 @@ def _next_rows(db: SqliteConnection, done: int) -> list[tuple[Any, ...]]:
     )
     last = total = 0
     for number, size in sizes:
-        total += size
+        total += size or 0  # a damaged page may give anything
         if last and total > INDEX_BYTES:
             break
         last = number
@@ -55,13 +55,15 @@ def index_rows(db: SqliteConnection, index: SqliteConnection, rows: Iterable[tup
     """`index`: the database that has the index; usually the same."""
     indexers: dict[str, Indexer] = {}
     for _, session_id, line in rows:
+        if not isinstance(session_id, str) or not isinstance(line, str):
+            continue  # a damaged page; a reader of the session gets the error
         if session_id not in indexers:
             no = word_index.number_of(index, session_id)
             indexers[session_id] = Indexer(index, no, _earlier(db, session_id))
         try:
             entry = native.decode(line.encode())
         except native.Undecodable:
-            continue  # a reader of the session gets the error
+            continue  # likewise
         indexers[session_id].add(entry)
 
 
@@ -73,7 +75,7 @@ def _earlier(db: SqliteConnection, session_id: str) -> Callable[[str, int], str]
             (session_id, before, before - TOOLS_LOOKED_BACK),
         )
         for (line,) in lines:
-            if call in line:
+            if isinstance(line, str) and call in line:
                 try:
                     named = calls_in(native.decode(line.encode()))
                 except native.Undecodable:
