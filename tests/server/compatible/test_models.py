@@ -122,3 +122,8 @@ def test_the_list_has_agents_and_aliases_with_their_sizes(settings):
         "display_name": "agent:helper",
         "created_at": "2026-01-01T00:00:00Z",
     }
+
+
+def test_a_model_without_a_name_is_not_found(settings):
+    with pytest.raises(Unknown):
+        target(settings(), "")

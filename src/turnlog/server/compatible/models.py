@@ -56,7 +56,7 @@ def may_relay(settings: Settings) -> bool:
 
 def target_of(settings: Settings, name: str, who: Principal) -> Target:
     """Raises Unknown if nothing fits, and Denied for a relay that is not allowed."""
-    if clean(name) != name:  # half a character, which no upstream can be sent
+    if not name or clean(name) != name:  # nothing, or half a character, which no upstream can be sent
         raise _unknown(clean(name))
     target = _found(settings, name)
     if target.agent:
