@@ -59,13 +59,13 @@ async def backup(url: str, path: str | Path, *, progress: Progress | None = None
                 with os.fdopen(descriptor, "wb") as file:
                     await _Backup(url, store, file).write(progress)
                     await asyncio.to_thread(_sync, file)
-                await asyncio.to_thread(check, name)  # what was written can be read back
+                summary = await asyncio.to_thread(check, name)  # what was written can be read back
                 Path(name).replace(path)
                 sync_dir(path.parent)
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise
-    return await asyncio.to_thread(check, path)
+    return summary
 
 
 def _sync(file: BinaryIO) -> None:
