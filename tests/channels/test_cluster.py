@@ -18,18 +18,19 @@ ENV = {"TURNLOG_SERVER_DRAIN_S": "1"}
 SOON = {
     "turnlog.channels.replies.SWEEP_S": 0.3,
     "turnlog.channels.outbox.LOOK_S": 0.3,
-    "turnlog.stores.postgres.heartbeat.BEATS": 200,
 }
-"""Messages that nobody sees through are looked for often, and so is whether a lease still holds."""
+"""Messages that nobody sees through are looked for often."""
+LEASE_S = 4.0
+"""Of the server that is stopped: its leases run out by the clock that it reads itself when it wakes up."""
 LOOK = {"name": "list_dir", "input": {"path": "."}}
 
 
 @contextmanager
 def pair(tmp_path, platform):
-    url = postgres.url_of(tmp_path)
     servers = []
     try:
-        for name in ("one", "two"):
+        for name, options in (("one", {"lease_s": LEASE_S}), ("two", {})):
+            url = postgres.url_of(tmp_path, **options)
             home = tmp_path / name
             configure(home, platform.address, queue="followup")
             if servers:
@@ -44,12 +45,6 @@ def pair(tmp_path, platform):
             if server.process.poll() is None:
                 server.process.send_signal(signal.SIGCONT)
                 server.kill()
-
-
-def stop(server, tmp_path):
-    """Nothing is heard of it any more, and what it holds can be taken."""
-    server.process.send_signal(signal.SIGSTOP)
-    postgres.expire_leases(postgres.url_of(tmp_path), server.process.pid)
 
 
 def is_settled(tmp_path):
@@ -75,7 +70,7 @@ def test_a_turn_that_was_taken_over_is_answered_by_the_other_server_while_its_fi
         update = platform.update("hello")
         assert bring(one, update).status_code == 200
         wait_until(one.logged)
-        stop(one, tmp_path)
+        one.process.send_signal(signal.SIGSTOP)
         wait_until(two.logged)
         assert bring(two, update).status_code == 200, "a redelivery, while the turn is begun again"
         one.process.send_signal(signal.SIGCONT)
@@ -101,7 +96,7 @@ def test_a_server_that_wakes_up_after_the_answer_was_sent_sends_nothing(tmp_path
         two.write({"text": "the new answer"}, {"text": "and on"})
         assert bring(one, platform.update("hello")).status_code == 200
         wait_until(one.logged)
-        stop(one, tmp_path)
+        one.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: platform.sent)
         one.process.send_signal(signal.SIGCONT)
         old.touch()
@@ -118,7 +113,7 @@ def test_of_a_turn_whose_tool_had_started_the_sender_is_told_once_that_it_was_cu
         two.write({"text": "now I can"})
         assert bring(one, platform.update("hello")).status_code == 200
         wait_until(lambda: len(one.logged()) == 2)
-        stop(one, tmp_path)
+        one.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: platform.sent)
         if wakes:
             one.process.send_signal(signal.SIGCONT)
