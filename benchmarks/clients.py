@@ -5,10 +5,12 @@ an answer is whole.
 """
 
 import asyncio
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 END = b"\r\n0\r\n\r\n"
 """Of a chunked body."""
@@ -106,3 +108,13 @@ async def load(
         "p99_us": whole[int(len(whole) * 0.99)],
         "first_us": statistics.median(turn.first_us for turn in told),
     }
+
+
+def used_s(pid: int) -> float:
+    """Processor time of a process, all its threads together."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]

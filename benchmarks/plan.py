@@ -284,8 +284,13 @@ def server_group(scale: Scale) -> Group:
     chats = Fixture(f"chats-{sessions}", "turnlog_chats", "build", {"sessions": sessions})
     tasks = [
         Task("server/many/sqlite", "turnlog_server", "turns", many, rounds=some),
+        Task("server/many/bare_server", "bare_server", "turns", many, rounds=some),
         Task("server/many/adk_server", "peers.adk_server", "turns", many | {"turns": 5}, rounds=some),
         Task("server/full/sqlite", "turnlog_server", "turns", many | {"durability": "full"}, rounds=some),
+        *(
+            Task(f"workers/{workers}/sqlite", "turnlog_server", "turns", many | {"workers": workers}, rounds=some)
+            for workers in (1, 2)
+        ),
         Task("server/one/sqlite", "turnlog_server", "turns", {"clients": 1, "turns": 100}, rounds=some),
         Task("server/idle/sqlite", "turnlog_server", "idle", {"streams": IDLE_STREAMS, "seconds": 5}, rounds=1),
         Task("server/chats/sqlite", "turnlog_chats", "page", {"times": 20}, chats, rounds=some),
@@ -331,6 +336,8 @@ def postgres_group(scale: Scale) -> Group:
             arguments = more | {"sessions": sessions, "count": count}
             key = f"postgres/{sessions}/{name}"
             tasks.append(Task(key, side, "append_at_once", arguments, rounds=scale.some_rounds))
+    one = {"count": POSTGRES_TURNS[1]}
+    tasks.append(Task("postgres/1/statement", "turnlog_postgres", "statement", one, rounds=scale.some_rounds))
     for size in (scale.small, scale.large):
         fixture, times = turnlog_fixture("postgres", size, KEEP), {"times": 30}
         key = f"postgres_resume/{size}/postgres"
@@ -340,6 +347,7 @@ def postgres_group(scale: Scale) -> Group:
         tasks.append(
             Task(f"served/{servers}/postgres", "turnlog_postgres", "serve", arguments, rounds=scale.some_rounds)
         )
+    tasks.append(Task("served/trips/postgres", "turnlog_postgres", "round_trips", {"turns": 100}, rounds=1))
     return Group("postgres", "all on one PostgreSQL", tasks, database=True)
 
 

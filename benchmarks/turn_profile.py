@@ -31,6 +31,7 @@ from turnlog.convlog import open_convlog  # noqa: E402
 from turnlog.core.entries import Assistant  # noqa: E402
 from turnlog.core.tokens import of_messages  # noqa: E402
 from turnlog.providers import Delta  # noqa: E402
+from turnlog.server.daily_usage import USAGE, DailyUsage  # noqa: E402
 from turnlog.server.http.auth import TOKEN_SPACES, Tokens  # noqa: E402
 from turnlog.server.http.idempotency import ANSWERS  # noqa: E402
 from turnlog.server.logs import open_log  # noqa: E402
@@ -99,7 +100,15 @@ async def _open_http(url: str, place: str, stack: AsyncExitStack) -> Turn:
     )
     convlog = await stack.enter_async_context(open_convlog(url))
     tokens = Tokens(t.ledger(*TOKEN_SPACES))
-    service = Service(t, convlog, Metrics(), open_log(), tokens=tokens, answers=t.ledger(ANSWERS))
+    service = Service(
+        t,
+        convlog,
+        Metrics(),
+        open_log(),
+        tokens=tokens,
+        answers=t.ledger(ANSWERS),
+        usage=DailyUsage(t.sessions, t.ledger(USAGE)),
+    )
     port = await stack.enter_async_context(Server(t, service).listening())
     _, text = await tokens.create("profile", ["admin"])
     client = await stack.enter_async_context(Client(port, f"Authorization: Bearer {text}\r\n"))

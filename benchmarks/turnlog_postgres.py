@@ -3,16 +3,18 @@
 Its appends come from turnlog_side, which takes the backend `postgres` like any other.
 """
 
+import asyncio
 import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import postgres_server
-from benchmarks.clients import load
+from benchmarks.clients import Client, load
+from benchmarks.round_trips import counting
 from benchmarks.turnlog_server import DONE, Running, ask, running
 from benchmarks.turnlog_side import SESSION
-from benchmarks.workload import summarise
+from benchmarks.workload import summarise, time_turns
 from turnlog import Query, Sessions, open_store
 from turnlog.core import history
 
@@ -53,6 +55,40 @@ async def serve(place: str, servers: int, clients: int, turns: int) -> dict[str,
     each = [seconds / clients / (turns + 1) * 1e6 for seconds in spent]
     busy = {"percent": sum(spent) / cores * 100, "idle_percent": left / cores * 100}
     return figures | dict(zip(("servers_us", "postgres_us", "clients_us"), each, strict=True)) | busy
+
+
+async def round_trips(place: str, turns: int) -> dict[str, float]:
+    """How often a server waits for PostgreSQL in a turn of one client, what it does beside the turn included."""
+    name, sockets = postgres_server.database(place), Path(place).absolute()
+    store = f"postgresql://postgres@/{name}?host={sockets}"
+    async with counting(os.environ[postgres_server.SOCKETS], sockets) as trips:
+        with ExitStack() as stack:
+            started = running(place, store=store, durability="full")
+            server = await asyncio.to_thread(stack.enter_context, started)  # the socket is served here meanwhile
+            async with Client(server.port, server.head) as client:
+                await client.ask("POST", *ask(0, 0))
+                before, used = trips.count, server.cpu_s()
+                for turn in range(1, turns + 1):
+                    _, answer = await client.ask("POST", *ask(0, turn))
+                    assert DONE in answer
+                spent_s = server.cpu_s() - used
+                return {"trips": (trips.count - before) / turns, "servers_us": spent_s / turns * 1e6}
+
+
+def statement(place: str, count: int) -> dict[str, float]:
+    """One connection that stores a turn by one statement, which commits: two rows, and nothing else."""
+    import psycopg
+
+    with psycopg.connect(postgres_server.url(postgres_server.database(place)), autocommit=True) as connection:
+        connection.execute("CREATE TABLE messages (id bigint GENERATED ALWAYS AS IDENTITY, role text, content text)")
+
+        def store(user: str, assistant: str) -> None:
+            connection.execute(
+                "INSERT INTO messages (role, content) VALUES ('user', %s), ('assistant', %s)", (user, assistant)
+            )
+
+        figures = time_turns(store, count)
+    return figures | {"per_s": 1e6 / figures["mean_us"]}
 
 
 async def resume(place: str, times: int) -> dict[str, float]:

@@ -10,12 +10,15 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from benchmarks.clients import Client, load
+from benchmarks.clients import Client, children, load, used_s
 from benchmarks.workload import make_turns
 
 PYTHON = os.environ.get("RUN_PYTHON", sys.executable)
 START_S = 60
+SETTLED_S = 0.3
+"""Processes that use no processor for so long have started."""
 DONE = b'"type":"done"'
 CHAT = "/api/agents/main/chat"
 
@@ -24,13 +27,20 @@ class Running:
     """The server, where it listens, and the header that lets us in."""
 
     def __init__(
-        self, place: str, *, store: str = "", durability: str = "os", model: str = "offline", **options: str
+        self,
+        place: str,
+        *,
+        store: str = "",
+        durability: str = "os",
+        model: str = "offline",
+        workers: int = 1,
+        **options: str,
     ) -> None:
         home = Path(place) / "home"
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("TURNLOG_", "ANTHROPIC", "OPENAI"))}
         environment = clean | {"TURNLOG_STORE_DURABILITY": durability, "TURNLOG_SERVER_RATE": "100000"} | options
         command = [PYTHON, "-m", "turnlog", "serve", "--home", str(home), "--port", "0", "--model", model]
-        command += ["--store", store or f"sqlite:{place}/sessions.db"]
+        command += ["--store", store or f"sqlite:{place}/sessions.db", "--workers", str(workers)]
         self._said = Path(place) / "said"
         with self._said.open("w", encoding="utf-8") as out, (Path(place) / "log").open("w", encoding="utf-8") as log:
             self.process = subprocess.Popen(command, stdout=out, stderr=log, env=environment)
@@ -45,22 +55,29 @@ class Running:
             time.sleep(0.02)
         raise RuntimeError("turnlog serve did not start")
 
+    def settle(self, workers: int) -> None:
+        """Returns when all workers have started: a worker that still imports would count as work of the turns."""
+        before = -1.0
+        while len(children(self.process.pid)) < workers or self.cpu_s() > before:
+            before = self.cpu_s()
+            time.sleep(SETTLED_S)
+
     def resident_mb(self) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
         return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
 
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Of the process and of its workers."""
+        return sum(map(used_s, (self.process.pid, *children(self.process.pid))))
 
 
 @contextmanager
-def running(place: str, **options: str):
+def running(place: str, **options: Any):
     server = Running(place, **options)
     try:
         yield server
     finally:
-        server.process.kill()
+        server.process.kill()  # its workers end with it
         server.process.wait()
 
 
@@ -69,11 +86,16 @@ def ask(number: int, turn: int) -> tuple[str, bytes]:
     return CHAT, json.dumps(said).encode()
 
 
-async def turns(place: str, clients: int, turns: int, durability: str = "os") -> dict[str, float]:
-    with running(place, durability=durability) as server:
+async def turns(
+    place: str, clients: int, turns: int, durability: str = "os", workers: int = 1, model: str = "offline"
+) -> dict[str, float]:
+    """`own_per_s`: turns a second of so many cores that only the server uses, by the processor time that it took."""
+    with running(place, durability=durability, workers=workers, model=model) as server:
+        server.settle(workers if workers > 1 else 0)
         before = server.cpu_s()
         figures = await load(server.port, clients, turns, ask, done=DONE, head=server.head)
-        return figures | {"cpu_us": (server.cpu_s() - before) / clients / (turns + 1) * 1e6}
+        each_s = (server.cpu_s() - before) / clients / (turns + 1)
+        return figures | {"cpu_us": each_s * 1e6, "own_per_s": workers / each_s}
 
 
 async def idle(place: str, streams: int, seconds: float) -> dict[str, float]:
