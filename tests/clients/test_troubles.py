@@ -44,12 +44,12 @@ def ask(request):
 def test_a_library_tells_our_message(relay, tmp_path, ask):
     relay.say(*[Refused(401, {"error": {"message": "bad key"}})] * 20)
     wrong = ask(Machine(tmp_path / "wrong", relay, "tl_wrong"))["error"]
-    assert "a token is needed" in wrong
+    assert "the token is not valid" in wrong
     machine = Machine(tmp_path / "home", relay)
     assert "agent:nobody" in ask(machine, MODEL="agent:nobody")["error"]
     assert not relay.wire.requests
     refused = ask(machine)["error"]
-    assert "a token is needed" not in refused
+    assert "the token is not valid" not in refused
     assert len(relay.wire.requests) in (1, SDK_TRIES), "AI SDK tries every 502 again, and then gives up"
     relay.say(Said(text="Well again."))
     assert ask(machine) == {"answer": "Well again."}

@@ -43,6 +43,8 @@ def with_status(error, status):
     return error
 
 
+PASSING = (409, 429, 500, 503)
+"""The same request may be answered later."""
 INVALID = "invalid_request_error"
 ROWS = [
     (UsageError("x"), (400, INVALID, None), (400, INVALID)),
@@ -54,6 +56,7 @@ ROWS = [
     (errors.Unknown("x", code="model_not_found"), (404, INVALID, "model_not_found"), (404, "not_found_error")),
     (Busy(), (409, "conflict", "conversation_locked"), (429, "rate_limit_error")),
     (Conflict(), (409, "conflict", "conflict"), (429, "rate_limit_error")),
+    (Refusal("x", status=409, code="idempotency"), (409, INVALID, "idempotency_key_reused"), (409, INVALID)),
     (too_large("the body", 5), (413, INVALID, "request_too_large"), (413, "request_too_large")),
     (ContextOverflow(tokens=9, window=8), (400, INVALID, "context_length_exceeded"), (400, INVALID)),
     (too_many(), (429, "rate_limit_error", "rate_limit_exceeded"), (429, "rate_limit_error")),
@@ -76,8 +79,9 @@ def test_each_error_is_told_in_the_words_of_both_families(error, as_openai, as_a
     assert body["request_id"] == "r1"
     assert "secret" not in str(body)
     headers = errors.headers_of(error)
-    assert ("retry-after" in headers) == (as_openai[0] in (409, 429, 503))
-    assert (headers.get("x-should-retry") == "false") == (as_openai[0] == 502)
+    passes = as_openai[0] in PASSING and as_openai[2] != "idempotency_key_reused"
+    assert ("retry-after" in headers) == (passes and as_openai[0] != 500)
+    assert (headers.get("x-should-retry") == "false") == (not passes)
 
 
 def test_a_prompt_that_is_too_long_is_told_in_the_vendors_own_words():
@@ -99,11 +103,17 @@ def test_a_key_counts_in_both_headers_and_not_as_a_cookie(relay, path):
         assert ask(relay, path, headers).status_code == 200
     both = {"Authorization": f"Bearer {token}", "x-api-key": token}
     assert ask(relay, path, both).status_code == 200
-    for headers in ({}, {"x-api-key": "wrong"}, {**both, "x-api-key": "other"}, {"Authorization": f"Basic {token}"}):
+    for headers, message in (
+        ({}, "a token is needed"),
+        ({"x-api-key": "wrong"}, "the token is not valid"),
+        ({"Authorization": f"Basic {token}"}, "the token is not valid"),
+        ({**both, "x-api-key": "other"}, "Authorization and x-api-key hold different keys"),
+    ):
         answer = ask(relay, path, headers)
-        assert answer.status_code == 401
-        told = answer.json()["error"]["type"]
-        assert told == "authentication_error"
+        told = answer.json()["error"]
+        assert (answer.status_code, told["type"]) == (401, "authentication_error")
+        assert told["message"].startswith(message)
+        assert answer.headers["x-should-retry"] == "false"
     with httpx.Client(base_url=relay.server.base, **PATIENT) as client:
         client.post("/api/signin", json={"token": token})
         assert client.cookies

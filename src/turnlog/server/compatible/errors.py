@@ -65,6 +65,8 @@ class Told(Struct, frozen=True):
     anthropic: str = "invalid_request_error"
     anthropic_status: int = 0
     """0: the same status."""
+    passes: bool = False
+    """The same request may be answered later."""
 
 
 _INVALID = "invalid_request_error"
@@ -74,17 +76,20 @@ _OF_STATUS: dict[int, Told] = {
     403: Told(403, "permission_error", anthropic="permission_error"),
     404: Told(404, _INVALID, "not_found", anthropic="not_found_error"),
     405: Told(405, _INVALID, "method_not_allowed"),
-    408: Told(408, _INVALID, "timeout"),
-    409: Told(409, "conflict", "conflict", anthropic="rate_limit_error", anthropic_status=429),
+    408: Told(408, _INVALID, "timeout", passes=True),
+    409: Told(409, "conflict", "conflict", anthropic="rate_limit_error", anthropic_status=429, passes=True),
     413: Told(413, _INVALID, "request_too_large", anthropic="request_too_large"),
     415: Told(415, _INVALID, "unsupported_encoding"),
     426: Told(426, _INVALID, "upgrade_required"),
-    429: Told(429, "rate_limit_error", "rate_limit_exceeded", anthropic="rate_limit_error"),
-    503: Told(503, "server_error", "store_unavailable", anthropic="overloaded_error"),
+    429: Told(429, "rate_limit_error", "rate_limit_exceeded", anthropic="rate_limit_error", passes=True),
+    503: Told(503, "server_error", "store_unavailable", anthropic="overloaded_error", passes=True),
 }
 _KEY_REUSED = Told(409, _INVALID, "idempotency_key_reused")
-_DEFECT = Told(500, "server_error", "internal", anthropic="api_error")
-_AWAY = Told(503, "server_error", "upstream_unavailable", anthropic="overloaded_error", anthropic_status=529)
+_DEFECT = Told(500, "server_error", "internal", anthropic="api_error", passes=True)
+_AWAY = Told(
+    503, "server_error", "upstream_unavailable", anthropic="overloaded_error", anthropic_status=529, passes=True
+)
+_LOCKED = Told(409, "conflict", "conversation_locked", anthropic="rate_limit_error", anthropic_status=429, passes=True)
 _UPSTREAM = Told(502, "server_error", "upstream_error", anthropic="api_error")
 _UPSTREAM_KEY = Told(502, "server_error", "upstream_auth", anthropic="api_error")
 _KINDS: tuple[tuple[type[TurnlogError], Told], ...] = (
@@ -92,7 +97,7 @@ _KINDS: tuple[tuple[type[TurnlogError], Told], ...] = (
     (Denied, _OF_STATUS[403]),
     (NotFound, _OF_STATUS[404]),
     (Conflict, _OF_STATUS[409]),
-    (Busy, Told(409, "conflict", "conversation_locked", anthropic="rate_limit_error", anthropic_status=429)),
+    (Busy, _LOCKED),
     (ContentRefused, Told(400, _INVALID, "content_policy_violation")),
     (StoreUnavailable, _OF_STATUS[503]),
     (UsageError, _OF_STATUS[400]),
@@ -170,12 +175,13 @@ def status_of(error: Exception, family: Family) -> int:
 
 
 def headers_of(error: Exception) -> dict[str, str]:
+    """Without `x-should-retry` clients retry by the status alone, Claude Code even a 401, for three minutes."""
     made = told(error)
     found = {name.lower(): value for name, value in problems.headers_of(error).items()}
-    if made.status in (409, 429, 503):
-        found.setdefault("retry-after", str(RETRY_AFTER_S))
-    if made.status == _UPSTREAM.status:
+    if not made.passes:
         found["x-should-retry"] = "false"
+    elif made.status in (409, 429, 503):
+        found.setdefault("retry-after", str(RETRY_AFTER_S))
     return found
 
 

@@ -25,7 +25,7 @@ from . import problems
 from .auth import COOKIE, Token
 from .head_limit import CONNECTION, LimitedConnection
 from .limits import BODY_MAX_BYTES, FAILURES_BURST, FAILURES_PER_S, Buckets, too_large, too_many
-from .problems import Refusal
+from .problems import Refusal, unauthorized
 
 PUBLIC = ("/healthz", "/readyz", "/openapi.json", "/signin", "/api/signin", "/favicon.ico")
 WITHOUT_STORE = ("/healthz", "/readyz")
@@ -132,12 +132,10 @@ class Gate:
             if not self._asks.take(token.id):
                 raise too_many()
         elif not request.is_public:
-            raise Refusal(
-                "a token is needed",
-                status=401,
-                code="unauthorized",
-                hint="Send Authorization: Bearer TOKEN; create one with turnlog token create.",
-                headers={"WWW-Authenticate": 'Bearer realm="turnlog"'},
+            raise (
+                unauthorized("the token is not valid", _WRONG_HINT)
+                if presented
+                else unauthorized("a token is needed", _NEEDED_HINT)
             )
 
     def _check_room(self, request: "GatedRequest") -> None:
@@ -165,7 +163,9 @@ class Gate:
 
     async def _of_key(self, kind: str, bearer: str, key: str) -> tuple[Token | None, bool]:
         """The token of a client of OpenAI's or Anthropic's protocol: cookies do not count, x-api-key does."""
-        if (kind and kind.lower() != "bearer") or (bearer and key and bearer != key):
+        if bearer and key and bearer != key:
+            raise unauthorized("Authorization and x-api-key hold different keys", _TWO_KEYS_HINT)
+        if kind and kind.lower() != "bearer":
             return None, True
         text = bearer or key
         return (await self._service.tokens.of_bearer(text), True) if text else (None, False)
@@ -174,6 +174,9 @@ class Gate:
 _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::\d{1,5})?\Z")
 """A name or an address (IPv6 in brackets), with or without a port."""
 _HOST_HINT = "Use an IP address or localhost, or add the name to [server] hosts."
+_NEEDED_HINT = "Send Authorization: Bearer TOKEN; create one with turnlog token create."
+_WRONG_HINT = "It may be expired or revoked. Create one with turnlog token create."
+_TWO_KEYS_HINT = "Send one of them: unset the variable with the other key, such as ANTHROPIC_API_KEY."
 _ORIGIN_HINT = "Only the server's own page may do this. Programs send a bearer token and no Origin."
 
 

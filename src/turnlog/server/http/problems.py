@@ -90,6 +90,12 @@ class Refusal(TurnlogError):
         self.headers = dict(headers or {})
 
 
+def unauthorized(message: str, hint: str) -> Refusal:
+    return Refusal(
+        message, hint=hint, status=401, code="unauthorized", headers={"WWW-Authenticate": 'Bearer realm="turnlog"'}
+    )
+
+
 @contextmanager
 def state_conflicts() -> Generator[None]:
     """Turns a UsageError into a Conflict: the request is valid, but the session is not in a state for it."""

@@ -16,7 +16,7 @@ from ...access import Access
 from ...errors import Denied, MissingExtra
 from ...runtime.engine import Held
 from ..http.auth import Token
-from ..http.problems import Refusal
+from ..http.problems import Refusal, unauthorized
 from ..service import CALLER, Service
 from . import importing
 from .serving import AnyContext, SessionServer
@@ -71,13 +71,8 @@ async def answer_mcp(scope: Scope, receive: Receive, send: Send) -> None:
     if given["method"] != "POST":
         raise MethodNotAllowedException(headers={"Allow": "POST"})
     if not any(name == b"authorization" for name, _ in given["headers"]):
-        raise Refusal(
-            "a bearer token is needed",
-            status=401,
-            code="unauthorized",
-            hint="Send Authorization: Bearer TOKEN; the page's cookie does not count here.",
-            headers={"WWW-Authenticate": 'Bearer realm="turnlog"'},
-        )
+        hint = "Send Authorization: Bearer TOKEN; the page's cookie does not count here."
+        raise unauthorized("a bearer token is needed", hint)
     state = scope["litestar_app"].state
     cast("Service", state.service).check_open()
     try:
