@@ -7,7 +7,6 @@ on disk: the caller continues without it.
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import count
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -20,7 +19,7 @@ from ..core.events import CompactionEnd, CompactionStart, Tell
 from ..core.guard import Compact, Limits
 from ..core.measuring import CHARS_PER_TOKEN
 from ..core.prompt import Prompt
-from ..errors import ContextOverflow, ProviderBusy, ProviderError, SummaryRefused, UsageError
+from ..errors import ContextOverflow, ProviderError, SummaryRefused, UsageError
 from . import retry
 from .journal import Journal
 from .recovery import mark_cut_short
@@ -196,13 +195,11 @@ class Compactor(Struct, frozen=True, kw_only=True):
             raise SummaryRefused(f"the summary took longer than {self.timeout_s:g} s") from error
 
     async def _patiently(self, session_id: str, prompt: Prompt) -> str:
-        for number in count():
+        def ask() -> Awaitable[str]:
             self.on_request("summary", session_id, prompt)
-            try:
-                return await self.summarise(prompt)
-            except ProviderBusy as error:
-                await retry.pause(error, number, self.backoff_s)
-        raise AssertionError("pause() raises in the end")
+            return self.summarise(prompt)
+
+        return await retry.call(ask, backoff_s=self.backoff_s)
 
 
 class _Check:

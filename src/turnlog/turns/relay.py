@@ -9,10 +9,9 @@ to a prompt that was too large is kept, and the next call compacts first.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from functools import partial
-from itertools import count
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -279,17 +278,18 @@ class Relays:
             parameters=upstream.parameters,
         )
         attempts.made.append(prompt)
-        for number in count():
+
+        def ask() -> Awaitable[Assistant]:
             if call.stored:
                 self._on_request("turn", call.session_id, prompt)
-            try:
-                return await _stream(call, agent, prompt, tell)
-            except ProviderBusy as error:
-                if call.is_shown:
-                    raise
-                await retry.pause(error, number, self._backoff_s)
-                tell(GuardStage(stage="retry"))
-        raise AssertionError("pause() raises in the end")
+            return _stream(call, agent, prompt, tell)
+
+        return await retry.call(
+            ask,
+            may_retry=lambda: not call.is_shown,
+            on_retry=lambda: tell(GuardStage(stage="retry")),
+            backoff_s=self._backoff_s,
+        )
 
     async def _turn(self, call: RelayCall, journal: Journal, upstream: Upstream) -> None:
         """A turn of one of our agents, with its own tools."""

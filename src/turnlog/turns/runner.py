@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from itertools import count
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -34,7 +33,7 @@ from ..core.prompt import Prompt
 from ..core.repairs import ReportedRepairs
 from ..core.session import Session
 from ..core.tokens import input_tokens
-from ..errors import ProviderBusy, ProviderRefused, ToolLimit, TurnlogError, UsageError
+from ..errors import ProviderRefused, ToolLimit, TurnlogError, UsageError
 from ..providers import Delta
 from ..sessions import Sessions
 from ..stores import Clock, Lease, Store
@@ -302,20 +301,17 @@ class Runner:
         prompt = prompts.assemble(shown, tools=agent.toolbox.specs, max_output=agent.max_output, may_call=turn.may_call)
         turn.prompt = prompt
         turn.pieces = []
-        for number in count():
-            turn.has_streamed = False
-            if not turn.unrecorded:
-                self._on_request("turn", turn.journal.session_id, prompt)
-            try:
-                return await self._stream(turn, prompt, tell)
-            except ProviderBusy as error:
-                if turn.has_streamed:
-                    raise  # text that was shown cannot be withdrawn
-                await retry.pause(error, number, self._backoff_s)
-                tell(GuardStage(stage="retry"))
-        raise AssertionError("pause() raises in the end")
+        return await retry.call(
+            partial(self._stream, turn, prompt, tell),
+            may_retry=lambda: not turn.has_streamed,
+            on_retry=lambda: tell(GuardStage(stage="retry")),
+            backoff_s=self._backoff_s,
+        )
 
     async def _stream(self, turn: Turn, prompt: Prompt, tell: Tell) -> Assistant:
+        turn.has_streamed = False
+        if not turn.unrecorded:
+            self._on_request("turn", turn.journal.session_id, prompt)
         async with aclosing(turn.agent.provider.stream(prompt)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Assistant):
