@@ -121,7 +121,7 @@ class ApprovalVerbs(FileVerbs):
         try:
             word = approve(request)
             word = await word if isawaitable(word) else word
-        except Exception as error:  # noqa: BLE001 - the caller's function may raise anything; without a word nothing runs
+        except Exception as error:  # noqa: BLE001 - the caller's function may raise anything; then nothing runs
             word = f"the function that approves failed: {type(error).__name__}"
         try:
             if word is True or isinstance(word, dict):

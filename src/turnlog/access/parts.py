@@ -44,7 +44,7 @@ class Agents(Protocol):
         ...
 
     def allow(self, pattern: str) -> None:
-        """Lets calls that match this pattern run without a word from now on, for every agent."""
+        """Lets calls that match this pattern run without approval from now on, for every agent."""
         ...
 
     async def upstream(self, model: str | None) -> Agent:

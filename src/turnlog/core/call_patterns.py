@@ -115,7 +115,7 @@ def _regex(glob: str) -> str:
 
 
 def any_matches(patterns: Sequence[str], tool: str, given: Mapping[str, Any], *, allowing: bool) -> bool:
-    """Whether one of them matches. `allowing`: the narrow reading, for a list that lets calls run without a word."""
+    """Whether one of them matches. `allowing`: the narrow reading, for a list that lets calls run without approval."""
     return any(parse(text).matches(tool, given, allowing=allowing) for text in patterns)
 
 

@@ -249,7 +249,7 @@ class Approval(Stored, frozen=True, kw_only=True, tag="approval", gc=False):
     preview: str = ""
     """What the call would change, such as the diff of a file, as it was when it was requested."""
     place: str = ""
-    """A digest of the place that the tool works in. The word counts only there."""
+    """A digest of the place that the tool works in. The answer counts only there."""
     always: str = ""
     """The pattern of calls that an answer may allow for the rest of the session."""
     expires: int = 0
@@ -273,7 +273,7 @@ class ApprovalAnswer(Stored, frozen=True, kw_only=True, tag="approval_answer", g
     input: dict[str, Any] | None = None
     """The arguments, if the person changed them."""
     always: str = ""
-    """The pattern of calls that need no word any more in this session."""
+    """The pattern of calls that need no further approval in this session."""
 
 
 class Foreign(Stored, frozen=True, kw_only=True, tag="foreign", gc=False):

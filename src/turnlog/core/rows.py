@@ -84,7 +84,7 @@ class Session(Struct, metaclass=Named, frozen=True, kw_only=True, omit_defaults=
     approvals: tuple[OpenApproval, ...] = ()
     """The calls of a paused turn that were asked about. Empty: no turn is paused."""
     allowed: tuple[str, ...] = ()
-    """Patterns of calls that need no word in this session (`core/call_patterns`)."""
+    """Patterns of calls that need no approval in this session (`core/call_patterns`)."""
     peer: str = ""
     """Who or what the agent talks with: the part of the key that names it."""
     used: tuple[ModelUse, ...] = ()

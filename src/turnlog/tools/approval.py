@@ -1,8 +1,9 @@
 """Decides whether a call runs, waits for a person's approval, or is denied without asking.
 
-Declared effects and the setting `tools.approval` decide: under `writes`, reading needs no word, writing and running do.
-A tool's own `approval` decides before the setting. A Python function that declares neither runs: its developer's word
-is given. The lists come last: a call on the deny list never runs, one on the allow list needs no word.
+Declared effects and the setting `tools.approval` decide: under `writes`, reading needs no approval; writing and running
+do. A tool's own `approval` decides before the setting. A Python function that declares neither runs, because its
+developer gave it to the agent. The lists come last: a call on the deny list never runs, one on the allow
+list needs no approval.
 """
 
 from collections.abc import Callable, Mapping, Sequence

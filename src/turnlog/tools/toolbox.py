@@ -59,7 +59,7 @@ class Toolbox:
         return Toolbox(self._tools[name] for name in dict.fromkeys(names))
 
     def judge(self, call: Block, policy: ApprovalPolicy, allowed: Sequence[str] = ()) -> Judgement:
-        """Whether this call may run. A call that cannot be run needs no word: its result is an error."""
+        """Whether this call may run. A call that cannot be run needs no approval: its result is an error."""
         known, given = self._tools.get(str(call.get("name", ""))), call.get("input")
         if known is None or not isinstance(given, dict) or INVALID_INPUT in given:
             return RUN

@@ -1,4 +1,4 @@
-// Calls that wait for a person's word. The card has the diff, and buttons unless this reader may not write.
+// Calls that wait for a person's approval. The card has the diff, and buttons unless this reader may not write.
 
 import { copyOf, say } from "./dom.js";
 
