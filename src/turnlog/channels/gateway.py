@@ -81,6 +81,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Called after the queue has resumed interrupted turns. Finds messages without a reply, sends, listens."""
+        self._t.on_turn(self._turn_began)
         for session_id in await self._replies.find_left():
             self._spawn(self._replies.follow(session_id))
         self._spawn(self.outbox.run())
@@ -88,6 +89,10 @@ class Gateway:
         self._listeners = [self._spawn(self._listen(account)) for account in self._accounts.values()]
         self._is_started = True
         self._log.info("channels", accounts=[_name(account) for account in self._accounts.values()])
+
+    def _turn_began(self, turn: TurnStream) -> None:
+        if follow := self._replies.follow_again(turn.session_id):
+            self._spawn(follow)
 
     def begin_closing(self) -> None:
         """Accepts no further messages. Turns that run are answered if they end in time."""

@@ -5,9 +5,9 @@ the same id, so it is put once. Replies of one session are put in the order in w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
@@ -55,7 +55,9 @@ class ReplyWriter:
         self.followed: set[str] = set()
         """Keys of messages for which a task of this process will put the reply."""
         self._left: dict[str, PendingReplies] = {}
-        """By session: messages that an earlier process left."""
+        """By session: messages that an earlier process left, while a task here follows their turns."""
+        self._paused: dict[str, PendingReplies] = {}
+        """The same, while no turn of theirs runs here: it may wait for a person's approval."""
         self._chats: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def answer(
@@ -92,7 +94,15 @@ class ReplyWriter:
                 await self._answer_left(session_id)
             await asyncio.sleep(LOOK_S)
         await self._answer_left(session_id)
-        self._left.pop(session_id, None)  # what is left belongs to another process; the sweep finds it
+        if left := self._left.pop(session_id, None):  # another process may run it: then the sweep finds it
+            self._paused[session_id] = left
+
+    def follow_again(self, session_id: str) -> Coroutine[Any, Any, None] | None:
+        """A turn begins here: follows the messages that were left in its session, if there are any."""
+        if left := self._paused.pop(session_id, None):
+            self._left[session_id] = left
+            return self.follow(session_id)
+        return None
 
     async def sweep(self) -> None:
         """With several servers at one store: messages of a server that died, whose turns another one has run."""
