@@ -28,7 +28,7 @@ from ..stores.stamping import now_ms
 from ..wiring import open as open_turnlog
 from .app import create_app
 from .background import keep_adopting, keep_counting, keep_expiring
-from .compatible.models import default_model, may_relay
+from .compatible.models import check_upstreams, default_model, may_relay
 from .daily_usage import USAGE, DailyUsage
 from .http.auth import TOKEN_SPACES, Tokens
 from .http.head_limit import LimitedConnection
@@ -102,6 +102,7 @@ async def serve(
     """Serves until a signal comes. `tell` is called with lines for the person who started it."""
     async with open_service(home=home, **flags) as (turnlog, service):
         settings = turnlog.settings
+        check_upstreams(settings)
         for agent in service.agents:
             turnlog.check_agent(agent)
         link = await first_link(service)

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from ..access import own_files
 from ..errors import ProviderError, TurnlogError, UsageError
 from ..providers import Provider
-from ..providers.opening import SHARED, open_provider, renamed
+from ..providers.opening import SHARED, choose, open_provider, renamed
 from ..sessions.checking import checked_methods
-from ..settings import AgentSettings, Settings, limits_of
+from ..settings import DEFAULT_WINDOW, AgentSettings, Settings, limits_of
 from ..tools import ApprovalPolicy, Tool, Toolbox, file_tools, history_tools
 from ..tools.kept import KeptFiles
 from ..turns.agent import Agent, schemas
@@ -47,7 +47,7 @@ class ConfiguredAgents(UntilClosed):
         self._provider = provider
         self._on_request: OnRequest = log.write if log else unlogged
         self._ready: dict[str, Agent] = {}
-        self._opened: dict[str | None, Provider] = {}
+        self._opened: dict[tuple[str | None, int | None], Provider] = {}
         self._making = asyncio.Lock()
         self._allowed: list[str] = []
         """Patterns that were added to `tools.allow` since the start."""
@@ -94,7 +94,10 @@ class ConfiguredAgents(UntilClosed):
         known = (self._settings.model.name, *(own.model for own in self._settings.agents.values()))
         if kind in SHARED and name and model not in known:
             return renamed(self._open(kind), name)
-        return self._open(model or self._settings.model.name)
+        named = model or self._settings.model.name
+        if (named or choose(os.environ)) == "offline":
+            return self._open(named, DEFAULT_WINDOW)  # its own is smaller than the head of a coding agent
+        return self._open(named)
 
     async def pin_tokens(self, name: str) -> int:
         """A share of the model's own window, if the model is available."""
@@ -151,12 +154,14 @@ class ConfiguredAgents(UntilClosed):
         provider = self._provider or self._open(own.model or model.name)
         return provider, self._open(model.summary_model) if model.summary_model else provider
 
-    def _open(self, name: str | None) -> Provider:
-        if name not in self._opened:
+    def _open(self, name: str | None, window: int | None = None) -> Provider:
+        """`window`: if the settings have none; None: the model's own."""
+        place = name, window
+        if place not in self._opened:
             model = self._settings.model
-            self._opened[name] = open_provider(name, window=model.window, max_output=model.max_output)
-            self.push_async_callback(self._opened[name].close)
-        return self._opened[name]
+            self._opened[place] = open_provider(name, window=model.window or window, max_output=model.max_output)
+            self.push_async_callback(self._opened[place].close)
+        return self._opened[place]
 
     async def _toolbox(self, own: AgentSettings) -> Toolbox:
         recalls = own.tools is not None and "recall" in own.tools  # only if the agent has that tool

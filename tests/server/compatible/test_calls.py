@@ -373,3 +373,6 @@ def test_without_any_configuration_the_offline_model_answers(tmp_path):
         answer = client.post("/v1/chat/completions", json={"model": "gpt-5", "messages": HI})
         assert answer.status_code == 200, answer.text
         assert answer.json()["choices"][0]["message"]["content"]
+        head = {"role": "system", "content": "You are a coding agent. " * 8_000}
+        answer = client.post("/v1/chat/completions", json={"model": "gpt-5", "messages": [head, *HI]})
+        assert answer.status_code == 200, answer.text

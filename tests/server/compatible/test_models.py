@@ -3,7 +3,7 @@
 import pytest
 
 from turnlog.core.principals import Principal
-from turnlog.errors import Denied
+from turnlog.errors import Denied, UsageError
 from turnlog.server.compatible import models
 from turnlog.server.compatible.errors import Unknown
 from turnlog.server.compatible.models import Target
@@ -109,6 +109,38 @@ def test_relaying_is_open_by_default_on_loopback_only(settings, host, relay, may
             target(made, "m")
         assert target(made, "agent:main")
         assert all(entry.id.startswith("agent:") for entry in models.listed(made, ANN))
+
+
+OWN = "http://127.0.0.1:8600"
+
+
+@pytest.mark.parametrize(
+    ("model", "env", "is_own"),
+    [
+        (None, {"OPENAI_BASE_URL": f"{OWN}/v1"}, True),
+        (None, {"OPENAI_BASE_URL": "http://localhost:8600/v1"}, True),
+        (None, {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": OWN}, True),
+        (None, {"OPENAI_BASE_URL": "http://127.0.0.1:8080/v1"}, False),
+        (None, {"OPENAI_BASE_URL": "http://10.0.0.7:8600/v1"}, False),
+        (None, {"OPENAI_BASE_URL": "http://[half"}, False),
+        (None, {"OPENAI_API_KEY": "k", "ANTHROPIC_BASE_URL": OWN}, False),  # the lines of Claude Code: not used here
+        ("offline", {"OPENAI_BASE_URL": f"{OWN}/v1"}, False),
+    ],
+)
+def test_a_server_that_would_call_itself_does_not_start(settings, model, env, is_own):
+    """The lines for clients are easily set in the shell that starts the server too."""
+    flags = {"model_name": model} if model else {}
+    if is_own:
+        with pytest.raises(UsageError, match="is the address of this server"):
+            models.check_upstreams(settings("", **flags), env)
+    else:
+        models.check_upstreams(settings("", **flags), env)
+
+
+def test_an_alias_that_leads_back_to_the_server_is_refused_too(settings):
+    given = settings('[api.models]\n"m" = "anthropic:m"\n', model_name="offline", server_host="10.0.0.7")
+    with pytest.raises(UsageError, match="ANTHROPIC_BASE_URL"):
+        models.check_upstreams(given, {"ANTHROPIC_BASE_URL": "http://10.0.0.7:8600"})
 
 
 def test_the_list_has_agents_and_aliases_with_their_sizes(settings):

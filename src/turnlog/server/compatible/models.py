@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from litestar import Response, get
 from msgspec import Struct
 
 from ...core.entries import clean
 from ...core.principals import Principal
-from ...errors import Denied, TurnlogError
+from ...errors import Denied, TurnlogError, UsageError
 from ...providers.opening import DEFAULT_NAMES, choose
 from ...providers.windows import of_claude, of_gpt
 from ...settings import Settings
@@ -48,10 +49,36 @@ def may_relay(settings: Settings) -> bool:
     """Whether clients may use models directly: by default only while the server listens on loopback."""
     if settings.api.relay is not None:
         return settings.api.relay
+    return _is_loopback(settings.server.host)
+
+
+def _is_loopback(host: str) -> bool:
     try:
-        return ip_address(settings.server.host).is_loopback
+        return ip_address(host).is_loopback
     except ValueError:
-        return settings.server.host == "localhost"
+        return host == "localhost"
+
+
+def check_upstreams(settings: Settings, env: Mapping[str, str] | None = None) -> None:
+    """Raises UsageError if the server would call itself: the variables for its clients are set for the server too."""
+    env = os.environ if env is None else env
+    own = (default_model(settings, env), settings.model.summary_model, *settings.api.models.values())
+    models = (*own, *(agent.model for agent in settings.agents.values()))
+    for kind in APIS:
+        name = f"{kind.upper()}_BASE_URL"
+        if any(model and model.partition(":")[0] == kind for model in models) and _is_own(env.get(name, ""), settings):
+            raise UsageError(
+                f"{name} is the address of this server: it would call itself",
+                hint=f"{name} is for clients; start the server without it: env -u {name} turnlog serve",
+            )
+
+
+def _is_own(address: str, settings: Settings) -> bool:
+    try:
+        parts, own = urlsplit(address), settings.server
+        return parts.port == own.port and (_is_loopback(parts.hostname or "") or parts.hostname == own.host)
+    except ValueError:  # not an address
+        return False
 
 
 def target_of(settings: Settings, name: str, who: Principal) -> Target:
