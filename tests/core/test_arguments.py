@@ -24,6 +24,16 @@ class Dog:
         return None
 
 
+class Cat:
+    """Walks only if somebody has trained it."""
+
+
+def trained():
+    cat = Cat()
+    cat.walk = lambda: None
+    return cat
+
+
 @pytest.mark.parametrize(
     ("kind", "right", "wrong"),
     [
@@ -37,7 +47,7 @@ class Dog:
         (bool, [True], [1, "true"]),
         (str | None, ["x", None], [5]),
         (int | str | None, ["x", 5, None], [b"x", True]),
-        (Walks | None, [Dog(), None], [5]),
+        (Walks | None, [Dog(), trained(), None], [5, Cat()]),
         (Literal["a", 1], ["a", 1], ["b", True, ["a"]]),
         (list[str], [["x"], []], [["x", 5], ("x",), "x"]),
         (Sequence[int], [[1], (1,)], ["12", b"12", {1}, [None]]),
@@ -139,3 +149,10 @@ def test_a_value_that_is_made_wrongly_is_a_usage_error(make, told):
 
 def test_a_value_that_is_made_rightly_is_made():
     assert (Place("x", 5).size, Place("x").size, Note(text=5).text) == (5, 0, 5)
+
+
+def test_every_call_is_checked_however_many_forms_of_calls_there_are():
+    for number in range(100):
+        assert plain("x", 2, "y", **{f"other{number}": number})
+        with pytest.raises(UsageError, match="count"):
+            plain("x", "2", "y", **{f"other{number}": number})

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from msgspec.structs import replace
 
 from turnlog.core import history
@@ -25,6 +25,7 @@ def assert_equal_at_every_end(log, inject="user"):
 
 
 @many
+@example([("assistant", "text"), ("user", "text"), ("rewind", 1), ("assistant", "text")], "system")
 @given(steps, injects)
 def test_a_log_that_grows_entry_by_entry_is_shown_as_if_it_was_built_at_once(moves, inject):
     assert_equal_at_every_end(Simulation().run(moves).log, inject)

@@ -22,6 +22,10 @@ from . import kinds
 P = ParamSpec("P")
 R = TypeVar("R")
 SHOWN_CHARS = 60
+SHAPES_MAX = 32
+"""Of calls of one function: names of an open one may come from outside."""
+ArgumentCheck: TypeAlias = tuple[str, Any, kinds.Matcher]
+"""(parameter, its default, what fits)"""
 FieldCheck: TypeAlias = tuple[str, Any, kinds.Matcher, Any]
 """(field, its default, what fits, its annotation)"""
 _EMPTY = inspect.Parameter.empty
@@ -74,27 +78,40 @@ class Checker:
     def _defaults(self) -> dict[str, Any]:
         return {one.name: one.default for one in self._parameters}
 
+    @cached_property
+    def _shapes(self) -> dict[tuple[int | str, ...], list[ArgumentCheck]]:
+        """The checks of calls that were made before, by the number of values without a name and the names of the
+        others: most calls of a function have one of two or three such shapes.
+        """
+        return {}
+
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        given = dict(zip(self.positional, args, strict=False))
-        if len(args) > len(self.positional):
-            self._check_rest(args[len(self.positional) :])
-        for name, value in kwargs.items():
-            if name in given or (name not in self._fits and not self._open):
-                raise self._refusal(f"has no use for {name!r}" if name not in given else f"is given {name!r} twice")
-            given[name] = value
-        if missing := self._required.difference(given):
-            raise self._refusal(f"needs {', '.join(sorted(missing))}")
-        for name, value in given.items():
-            if value is not self._defaults.get(name, _EMPTY) and name in self._fits and not self._fits[name](value):
+        shape = (len(args), *kwargs)
+        checks = self._shapes.get(shape)
+        if checks is None:
+            checks = self._checks_of(args, kwargs)
+            if len(self._shapes) < SHAPES_MAX:
+                self._shapes[shape] = checks
+        for value, (name, default, fits) in zip((*args, *kwargs.values()), checks, strict=True):
+            if value is not default and not fits(value):
                 raise self._wrong(name, value)
 
-    def _check_rest(self, rest: Sequence[Any]) -> None:
-        if self._rest is None:
+    def _checks_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[ArgumentCheck]:
+        """One for each value, in their order. Refuses values that have no place, and a call that lacks some."""
+        names = [*self.positional[: len(args)]]
+        rest = len(args) - len(names)
+        if rest and self._rest is None:
             raise self._refusal(f"takes at most {len(self.positional)} values without a name")
-        name, fits = self._rest
-        for value in rest:
-            if not fits(value):
-                raise self._wrong(name, value)
+        for name in kwargs:
+            if name in names or (name not in self._fits and not self._open):
+                raise self._refusal(f"has no use for {name!r}" if name not in names else f"is given {name!r} twice")
+        if missing := self._required.difference(names, kwargs):
+            raise self._refusal(f"needs {', '.join(sorted(missing))}")
+        others = [(self._rest[0], _EMPTY, self._rest[1])] * rest if self._rest else []
+        return [*map(self._check_of, names), *others, *map(self._check_of, kwargs)]
+
+    def _check_of(self, name: str) -> ArgumentCheck:
+        return name, self._defaults.get(name, _EMPTY), self._fits.get(name, kinds.anything)
 
     def _wrong(self, name: str, value: Any) -> UsageError:
         kind = kinds.name_of(self._hints[name])

@@ -5,6 +5,7 @@ mistaken for punctuation, and nothing is trimmed, lower-cased or replaced.
 """
 
 import re
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
@@ -21,6 +22,9 @@ APP_CHANNEL = "app"
 """The channel of sessions that a program names itself."""
 KEY_MAX_CHARS = 1024
 """A key is an index column and part of every session header; platforms' ids are far shorter."""
+
+PARSED = 4_096
+"""Keys whose parts are remembered, a few hundred bytes each: a turn asks for the parts of one key several times."""
 
 ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -183,6 +187,7 @@ def shown(text: str, style: str) -> str:
     return found if parse(found, agent=key.agent) == key else text
 
 
+@lru_cache(PARSED)
 def _canonical(key: SessionKey) -> str:
     account = (key.account,) if key.account else ()
     thread = ("thread", key.thread) if key.thread else ()
@@ -193,6 +198,7 @@ def _joined(*parts: str) -> str:
     return ":".join(map(encode_part, parts))
 
 
+@lru_cache(PARSED)
 def parse(text: str, *, agent: str = "main") -> SessionKey:
     """Reads any of the three formats. `agent` is used if the format does not name one."""
     if len(text) > KEY_MAX_CHARS:

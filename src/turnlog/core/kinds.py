@@ -8,6 +8,7 @@ import math
 import types
 from collections import abc
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 Matcher: TypeAlias = Callable[[Any], bool]
@@ -49,7 +50,7 @@ def name_of(kind: Any) -> str:
     return "None" if kind is None else str(kind).replace("typing.", "").replace("collections.abc.", "")
 
 
-def _anything(value: Any) -> bool:
+def anything(value: Any) -> bool:
     return True
 
 
@@ -62,8 +63,8 @@ def _is_float(value: Any) -> bool:
 
 
 _SIMPLE: dict[Any, Matcher] = {
-    Any: _anything,
-    object: _anything,
+    Any: anything,
+    object: anything,
     None: lambda value: value is None,
     types.NoneType: lambda value: value is None,
     int: _is_int,
@@ -73,11 +74,23 @@ _SIMPLE: dict[Any, Matcher] = {
 
 def _of_class(kind: Any) -> Matcher:
     if isinstance(kind, TypeVar) or not isinstance(kind, type):
-        return _anything
+        return anything
     if getattr(kind, "_is_protocol", False):
-        names = [name for name in dir(kind) if not name.startswith("_")]
-        return lambda value: all(hasattr(value, name) for name in names)
+        return _of_protocol(tuple(name for name in dir(kind) if not name.startswith("_")))
     return lambda value: isinstance(value, kind)
+
+
+def _of_protocol(names: tuple[str, ...]) -> Matcher:
+    def matches(value: Any) -> bool:
+        return _has_all(value.__class__, names) or all(hasattr(value, name) for name in names)
+
+    return matches
+
+
+@lru_cache(256)
+def _has_all(kind: type, names: tuple[str, ...]) -> bool:
+    """Then no object of this class need be looked at."""
+    return all(hasattr(kind, name) for name in names)
 
 
 def _of_union(options: tuple[Any, ...]) -> Matcher:

@@ -3,7 +3,8 @@
 A tail is cut before a user message that follows an answer: there the writer has nothing pending, because the roles
 change and no result is owed. What comes later cannot change what is before the cut, as long as
 
-- the entries before the cut are the same, and are shown in the same way (`shape`), and
+- the entries before the cut and the user message after it are the same, and are shown in the same way (`shape`): after
+  a rewind an answer may come there instead, which would join the one before the cut, and
 - no tool call of one side shares its id with the other side: ids decide which result belongs to which call.
 
 If either does not hold, the whole tail is written again. `history.build` gives the same messages with and without a
@@ -24,12 +25,14 @@ class WrittenTail(Struct, frozen=True):
     shape: Hashable
     entries: list[Message]
     messages: list[ApiMessage]
+    next: Message
+    """The user message after the cut."""
     ids: frozenset[str]
     """Of the calls and results among the entries, as they were written and as they are shown."""
 
     def begins(self, tail: Sequence[Message], shape: Hashable) -> bool:
         size = len(self.entries)
-        if shape != self.shape or len(tail) < size or tail[:size] != self.entries:
+        if shape != self.shape or len(tail) <= size or tail[size] != self.next or tail[:size] != self.entries:
             return False
         later = _ids_after(tail[size:])
         return later is not None and later.isdisjoint(self.ids)
@@ -61,7 +64,7 @@ class TailCache:
             self._written = before
         else:
             known = before.ids if before else frozenset[str]()
-            self._written = WrittenTail(shape, list(tail[:cut]), messages, known | ids if ids else known)
+            self._written = WrittenTail(shape, list(tail[:cut]), messages, tail[cut], known | ids if ids else known)
 
 
 def _ids_before(entries: Sequence[Message]) -> frozenset[str] | None:

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import add as plus, mul
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -65,7 +66,7 @@ def count(text: str, tokeniser: Tokeniser | None = None) -> Counts:
 
 
 def add(a: Counts, b: Counts) -> Counts:
-    return Counts(*(x + y for x, y in zip(_vector(a), _vector(b), strict=True)))
+    return Counts(*map(plus, _vector(a), _vector(b)))
 
 
 def total(counts: Counts, scale: Scale = UNCALIBRATED) -> int:
@@ -142,9 +143,10 @@ def _count_block(block: Mapping[str, Any], tokeniser: Tokeniser | None) -> Count
             return count(_json(block), tokeniser)
 
 
-def _sum(parts: Iterable[Counts]) -> Counts:
-    columns = zip(*map(_vector, parts), strict=True)
-    return Counts(*map(math.fsum, columns))
+def _sum(parts: Sequence[Counts]) -> Counts:
+    if len(parts) == 2:
+        return add(*parts)
+    return parts[0] if len(parts) == 1 else Counts(*map(math.fsum, zip(*map(_vector, parts), strict=True)))
 
 
 def quick(text: str) -> int:
@@ -243,7 +245,7 @@ def _pairs(row: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return sum(x * y for x, y in zip(a, b, strict=True))
+    return sum(map(mul, a, b))
 
 
 def estimate(

@@ -73,21 +73,30 @@ class Sight(Struct, frozen=True):
     results: list[tuple[str, str]]
     """(what happened, its text) of each tool result in the newest message."""
     picture: bool
-    sources: list[tuple[str, str]]
-    """(where, text): the user's own words first, newest first; the model's words come late."""
-    messages: int
+    said: list[str]
+    """The user's earlier words, the oldest first."""
+    answered: list[str]
+    lead: dict[str, str]
+    """Pins and summary."""
+    system: str
+    turns: list[tuple[str, list[dict[str, Any]]]]
+    """(role, blocks) of each message."""
 
-    def texts(self, where: str) -> list[str]:
-        return [text for place, text in self.sources if place == where and text]
+    def sources(self) -> list[tuple[str, str]]:
+        """(where, text): the user's own words first, newest first; the model's words come late."""
+        found = [("from_you", text) for text in reversed(self.said)]
+        found += [("from_pins", self.lead.get("pins", "")), ("from_summary", self.lead.get("summary", ""))]
+        found += [("from_tool", text) for _, blocks in reversed(self.turns) for _, text in _results(blocks)]
+        return found + [("from_me", text) for text in reversed(self.answered)] + [("from_system", self.system)]
 
 
 def answer(prompt: Prompt) -> tuple[str, Call | None]:
     """Its text, and the tool it calls."""
     sight = look(prompt)
     ask = sight.ask.strip()[:ASK_READ_CHARS]
-    said, answered = sight.texts("from_you"), sight.texts("from_me")
-    is_first = not (answered or sight.texts("from_summary") or sight.texts("from_pins"))
-    chinese = bool(_HAN.search(sight.ask or "".join(said[:1])))
+    said, answered = [text for text in sight.said if text], [text for text in sight.answered if text]
+    is_first = not (answered or any(sight.lead.values()))
+    chinese = bool(_HAN.search(sight.ask or "".join(said[-1:])))
 
     def say(phrase: str, **fields: Any) -> str:
         return _PHRASES[phrase][chinese].format(**fields)
@@ -102,7 +111,7 @@ def answer(prompt: Prompt) -> tuple[str, Call | None]:
         if arguments is not None and prompt.may_call and any(offered.name == tool for offered in prompt.tools):
             return "\n\n".join((*parts, say("calling", tool=tool))), (tool, arguments)
         return "\n\n".join((*parts, say("refused", tool=tool))), None
-    seen = say("seen", messages=sight.messages, yours=len(said) + 1, mine=len(answered))
+    seen = say("seen", messages=len(sight.turns), yours=len(said) + 1, mine=len(answered))
     if not is_question(ask):
         parts.append(say("echo", text=quote(ask), seen=seen))
     elif found := _nearest(ask, sight):
@@ -129,7 +138,7 @@ def _nearest(ask: str, sight: Sight) -> tuple[str, str] | None:
     """(where, sentence): the sentence that shares most words with the question, at least a third of them."""
     words = set(_WORD.findall(ask.casefold())) - _COMMON
     best, found = max(1, len(words) / 3), None
-    for where, text in sight.sources:
+    for where, text in sight.sources():
         for sentence in sentences(text):
             folded = sentence.casefold()
             hits = sum(word in folded for word in words)
@@ -148,12 +157,9 @@ def look(prompt: Prompt) -> Sight:
     newest = turns[-1][1] if turns else []
     said = ["\n\n".join(filter(None, map(_text, blocks))) for role, blocks in turns if role == "user"]
     answered = [text for role, blocks in turns if role == "assistant" for text in map(_text, blocks)]
-    sources = [("from_you", text) for text in reversed(said[:-1])]
-    sources += [("from_pins", lead.get("pins", "")), ("from_summary", lead.get("summary", ""))]
-    sources += [("from_tool", text) for _, blocks in reversed(turns) for _, text in _results(blocks)]
-    sources += [("from_me", text) for text in reversed(answered)] + [("from_system", prompt.system)]
     picture = any(block.get("type") == "image" for block in newest)
-    return Sight(said[-1] if said else "", _results(newest), picture, sources, len(turns))
+    ask = said.pop() if said else ""
+    return Sight(ask, _results(newest), picture, said, answered, lead, prompt.system, turns)
 
 
 def _lead_of(text: str) -> dict[str, str]:

@@ -56,6 +56,14 @@ RELEASE_PATIENCE_S = 1.0
 """How long a release is retried; a lease that is not released expires."""
 
 
+_RELEASE = """
+WITH unflushed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
+     freed AS (DELETE FROM turnlog.leases l USING unflushed WHERE l.session_id = %s AND l.token = %s)
+SELECT pg_notify(%s, name) FROM unflushed, unnest(%s::text[]) name
+"""
+"""Not flushed: if the database crashes now, the lease reappears and expires."""
+
+
 class PostgresLeases:
     def __init__(self, db: PostgresPool, notifier: Notifier, *, lasting_s: float) -> None:
         self._db = db
@@ -152,15 +160,12 @@ class PostgresLeases:
             raise
 
     async def _release(self, session_id: str, token: int) -> None:
+        names = [session_id, *self._notifier.take_unsent()]
         with suppress(StoreError):
-            # Not flushed: if the database crashes now, the lease reappears and expires.
             await self._db.all(
-                "WITH unflushed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))"
-                " DELETE FROM turnlog.leases l USING unflushed WHERE l.session_id = %s AND l.token = %s",
-                (session_id, token),
-                patience_s=RELEASE_PATIENCE_S,
+                _RELEASE, (session_id, token, self._notifier.channel, names), patience_s=RELEASE_PATIENCE_S
             )
-            self._notifier.notify(session_id)
+            self._notifier.wake(session_id)
 
     async def abandoned(self) -> list[str]:
         """Sessions with an expired lease: a released lease has no row, an expired one does until somebody takes it."""

@@ -1,8 +1,9 @@
 """Notifies other servers of changes in a session, and receives their notifications: NOTIFY and LISTEN.
 
 Notifications only save time: waiters also poll, so a lost notification, or a pooler that delivers none, only costs
-time. A notification is sent after its commit, in its own transaction: inside the transaction it would make all commits
-of all servers queue for one lock.
+time. A notification is sent after its commit, in a transaction that waits for no disk: inside the transaction of an
+append it would make all commits of all servers queue for one lock. The end of a lease is such a transaction, so it
+takes along what is unsent; only what is still unsent after a moment gets a statement of its own.
 """
 
 import asyncio
@@ -29,30 +30,39 @@ class Notifier:
         self._db = db
         self._conninfo = conninfo
         self._wake = wake
-        self._channel = f"turnlog_{db.schema}"
+        self.channel = f"turnlog_{db.schema}"
         self._events: dict[str, set[asyncio.Event]] = {}
         self._unsent: set[str] = set()
+        self._is_sending = False
         self._listener: asyncio.Task[None] | None = None
 
     def notify(self, session_id: str) -> None:
         """Notifies of a change in a session; waiters in this process are woken at once."""
-        self._wake_waiters(session_id)
-        if not self._unsent:
-            self._db.spawn(self._send_soon())
+        self.wake(session_id)
         self._unsent.add(session_id)
+        if not self._is_sending:
+            self._is_sending = True
+            self._db.spawn(self._send_soon())
 
     async def _send_soon(self) -> None:
         await asyncio.sleep(GATHER_S)
-        names, self._unsent = sorted(self._unsent), set()
-        with suppress(TurnlogError):
-            await self._db.all(
-                "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, name)"
-                " FROM unnest(%s::text[]) name",
-                (self._channel, names),
-                patience_s=0,
-            )
+        self._is_sending = False
+        if names := self.take_unsent():
+            with suppress(TurnlogError):
+                await self._db.all(
+                    "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, name)"
+                    " FROM unnest(%s::text[]) name",
+                    (self.channel, names),
+                    patience_s=0,
+                )
 
-    def _wake_waiters(self, session_id: str) -> None:
+    def take_unsent(self) -> list[str]:
+        """The sessions whose changes the caller notifies of, in a statement that it sends anyway."""
+        names, self._unsent = sorted(self._unsent), set()
+        return names
+
+    def wake(self, session_id: str) -> None:
+        """Wakes the waiters in this process."""
         self._wake(session_id)
         for event in self._events.get(session_id, ()):
             event.set()
@@ -89,9 +99,9 @@ class Notifier:
             raise mapped(error) from error
 
     async def _receive(self, connection: PostgresConnection) -> None:
-        await connection.execute(f'LISTEN "{self._channel}"'.encode())
+        await connection.execute(f'LISTEN "{self.channel}"'.encode())
         async for notice in connection.notifies():
-            self._wake_waiters(notice.payload)
+            self.wake(notice.payload)
 
     async def close(self) -> None:
         if self._listener is not None:
