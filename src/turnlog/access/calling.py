@@ -21,6 +21,7 @@ from ..shapes import MessageDict, MessageShape, ShapedMessages
 from ..shapes.reading import new_messages
 from ..shapes.replies import StreamedAnswer, fields_of, reply_of
 from ..shapes.writing import of_prompt
+from ..turns import oversized
 from ..turns.compactor import Compactor
 from ..turns.guarded_call import Attempt
 from ..turns.journal import Journal
@@ -130,6 +131,7 @@ class CallingVerbs(RewindingVerbs):
             journal = Journal(self._store, lease, await self._runner.load(row.id, row.incarnation))
             if bodies:
                 await journal.append(*bodies)
+            await oversized.fold(journal, self._store, limits, tell)
             try:
                 reply = await fit(journal, limits, attempt, compactor, tell)
             except (ContextOverflow, ContentRefused) as refused:

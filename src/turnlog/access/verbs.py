@@ -22,7 +22,7 @@ from ..sessions.checking import checked_methods
 from ..shapes import MessageShape, ShapedMessages, writing
 from ..shapes.reading import NewMessage, entries_of
 from ..stores import Lease
-from ..turns import stopping
+from ..turns import oversized, stopping
 from ..turns.agent import Agent
 from ..turns.compactor import compact_now
 from ..turns.deliveries import Deliveries, claim_of, delivery_key, scope_of
@@ -304,6 +304,11 @@ class Verbs(ApprovalVerbs):
         limits = await self._scaled(agent)
         async with self._store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
             journal = Journal(self._store, lease, await self._runner.load(row.id, row.incarnation))
+            if journal.is_partial and dry_run:
+                raise UsageError(
+                    "this session is too long to try a compaction", hint="Compact it; `undo-compact` takes it back."
+                )
+            await oversized.fold(journal, self._store, limits)
             body = await compact_now(journal, agent.compactor, limits, focus=focus, dry_run=dry_run)
         return CompactionReport(
             summary=body.summary,

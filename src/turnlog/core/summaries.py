@@ -158,10 +158,14 @@ def refusal(plan: Plan, summary: str, *, lenient: bool = False) -> str:
     return ""
 
 
-def digest(plan: Plan, budget_chars: int) -> str:
-    """A summary without a model: who said what, each message cut to the same length; tool results are only named."""
+def digest(plan: Plan, budget_chars: int, *, unread: int = 0) -> str:
+    """A summary without a model: who said what, each message cut to the same length; tool results are only named.
+
+    `unread`: the number of entries before those of the plan that it covers as well.
+    """
     previous = plan.previous.summary if plan.previous else ""
-    head = f"[Digest of {len(plan.fold)} messages, made without a model]"
+    before = f"; {unread} entries before the newest of them are not shown" if unread else ""
+    head = f"[Digest of {len(plan.fold)} messages, made without a model{before}]"
     room = max(STUB_CHARS, budget_chars - len(head))
     parts: list[str] = []
     if previous:

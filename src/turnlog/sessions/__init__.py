@@ -150,15 +150,16 @@ class Sessions:
     async def get(self, session_id: str, *, incarnation: str | None = None) -> Session:
         return await self._visible(session_id, incarnation)
 
-    async def load(self, session: Session | str, *, incarnation: str | None = None) -> Loaded:
+    async def load(
+        self, session: Session | str, *, incarnation: str | None = None, may_be_partial: bool = False
+    ) -> Loaded:
         """Reads what a turn needs: the tail, waiting messages, and earlier entries that the tail refers to.
 
-        `session`: its id, or its row, which saves a lookup.
+        `session`: its id, or its row, which saves a lookup. `may_be_partial`: of a tail that is larger than any prompt,
+        only the newest part.
         """
         row = await self._visible(session, incarnation)
-        entries, damage = await reading.around_damage(self._store, row, row.read_from - 1)
-        named = [*row.pins, *((seq, seq) for seq in (*row.received, *row.heard))]
-        return Loaded(row, await reading.with_named(self._store, row, entries, named), damage)
+        return await reading.load(self._store, row, may_be_partial=may_be_partial)
 
     async def transcript(self, session_id: str, *, after: int = 0, incarnation: str | None = None) -> Loaded:
         """All entries; damaged places are left out and reported."""

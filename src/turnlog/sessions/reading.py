@@ -3,18 +3,24 @@
 Nothing here checks a principal: `Sessions` has done that for the row.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
 
-from ..core import history, turns
+from ..core import history, oversized, turns
 from ..core.entries import MESSAGES, Compaction, Entry
-from ..core.session import Session, active
+from ..core.session import Interval, Session, active
 from ..core.user_content import with_words
 from ..errors import Corrupt, UsageError
 from ..stores import Store
 from ..stores.stamping import unreadable
+
+FEW_ENTRIES = 64
+"""So many entries are read at once, whatever their size."""
+PAGE_ENTRIES = 1_000
+PAGE_BYTES = 8_000_000
+"""The size of a page, if none of its entries is larger than those before it."""
 
 
 class Loaded(Struct, frozen=True):
@@ -24,6 +30,20 @@ class Loaded(Struct, frozen=True):
     entries: list[Entry]
     damage: tuple[Corrupt, ...] = ()
     """Damaged places; the entries around them are here."""
+    is_partial: bool = False
+    """Whether these are only the newest entries of a tail that is larger than any prompt (`core/oversized`)."""
+
+
+async def load(store: Store, row: Session, *, may_be_partial: bool = False) -> Loaded:
+    with suppress(Corrupt):  # read below, around the damage
+        if may_be_partial and (part := await newest(store, row)):
+            return Loaded(row, await with_named(store, row, part, _named(row)), is_partial=True)
+    entries, damage = await around_damage(store, row, row.read_from - 1)
+    return Loaded(row, await with_named(store, row, entries, _named(row)), damage)
+
+
+def _named(row: Session) -> list[Interval]:
+    return [*row.pins, *((seq, seq) for seq in (*row.received, *row.heard))]
 
 
 async def read(
@@ -49,6 +69,50 @@ async def around_damage(
             if error.before is None or error.before - 1 <= after:  # nothing more, or nothing new
                 return found, tuple(damage)
             after = error.before - 1
+
+
+async def newest(store: Store, row: Session) -> list[Entry] | None:
+    """The newest part of a tail that is larger than a turn may hold; None if all of it may be read."""
+    if row.last_seq - row.read_from < FEW_ENTRIES:
+        return None
+    found: list[Entry] = []
+    size, before = 0, row.last_seq + 1
+    async for page in pages_back(store, row, before):
+        found = [*page, *found]
+        size += sum(map(oversized.weight, page))
+        if page[0].seq <= row.read_from:
+            return None
+        if size > oversized.TAIL_MAX_BYTES and oversized.begins_turn(found):
+            return found
+    return None
+
+
+async def pages(store: Store, row: Session, after: int = 0, before: int | None = None) -> AsyncGenerator[list[Entry]]:
+    """The entries in order, as many at once as fit `PAGE_BYTES`, judged by the entries before them."""
+    end, count = row.last_seq + 1 if before is None else before, FEW_ENTRIES
+    while after < end - 1:
+        found = await read(store, row, after=after, limit=min(count, end - 1 - after))
+        if not (page := [entry for entry in found if entry.seq < end]):
+            return
+        yield page
+        after, count = page[-1].seq, _next_count(page)
+
+
+async def pages_back(store: Store, row: Session, before: int) -> AsyncGenerator[list[Entry]]:
+    """The same from the newest page to the oldest; each page is in order."""
+    count = FEW_ENTRIES
+    while before > 1:
+        page = await read(store, row, before=before, limit=count)
+        if not page:
+            return
+        yield page
+        before, count = page[0].seq, _next_count(page)
+
+
+def _next_count(page: Sequence[Entry]) -> int:
+    """At most four times as many as before: what comes next may be larger."""
+    largest = max(map(oversized.weight, page))
+    return max(1, min(PAGE_ENTRIES, len(page) * 4, PAGE_BYTES // max(1, largest)))
 
 
 async def with_named(

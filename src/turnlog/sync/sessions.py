@@ -58,12 +58,13 @@ class SyncSessions:
     def get(self, session_id: str, *, incarnation: str | None = None) -> Session:
         return self._door.run(self._inner.get(session_id, incarnation=incarnation))
 
-    def load(self, session: Session | str, *, incarnation: str | None = None) -> Loaded:
+    def load(self, session: Session | str, *, incarnation: str | None = None, may_be_partial: bool = False) -> Loaded:
         """Reads what a turn needs: the tail, waiting messages, and earlier entries that the tail refers to.
 
-        `session`: its id, or its row, which saves a lookup.
+        `session`: its id, or its row, which saves a lookup. `may_be_partial`: of a tail that is larger than any prompt,
+        only the newest part.
         """
-        return self._door.run(self._inner.load(session, incarnation=incarnation))
+        return self._door.run(self._inner.load(session, incarnation=incarnation, may_be_partial=may_be_partial))
 
     def transcript(self, session_id: str, *, after: int = 0, incarnation: str | None = None) -> Loaded:
         """All entries; damaged places are left out and reported."""

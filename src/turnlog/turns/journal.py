@@ -69,6 +69,8 @@ class Journal:
         """What was built of this log for earlier calls, if the process has run a turn here before."""
         self.outage: OutageWait | None = None
         """If given, the journal waits while the store cannot be reached."""
+        self.is_partial = loaded.is_partial
+        """Whether only the newest part of the tail is here: then it has to be folded before a prompt is built."""
         self.reshaped = False
         """Whether anything before the tail changed: then the tail must be read again before the next turn."""
 
@@ -77,9 +79,10 @@ class Journal:
         return list(self.stored)
 
     def take_tail(self, loaded: Loaded) -> None:
-        """The tail after a rewind: it may begin before everything that was known."""
+        """The tail, read again: after a rewind it may begin before everything that was known."""
         self.row, self.end = loaded.session, loaded.session.last_seq
         self.stored, self.damage = list(loaded.entries), loaded.damage
+        self.is_partial = loaded.is_partial
         self.heard = _received(loaded.entries, loaded.session.heard)
 
     def turn(self) -> list[Entry]:

@@ -38,7 +38,7 @@ from ..providers import Delta
 from ..sessions import Sessions
 from ..stores import Clock, Lease, Store
 from ..stores.stamping import now_ms
-from . import asking, guarded_call, retry
+from . import asking, guarded_call, oversized, retry
 from .agent import Agent
 from .asking import MayAsk
 from .calibration import Calibration, Windows
@@ -144,7 +144,9 @@ class Runner:
     async def _store_after(self, journal: Journal, request: TurnRequest, to: int) -> int:
         """Goes back and stores the words in one append. Then the tail is another one, and is read."""
         *_, words = await journal.append(Rewind(to=to), _words_of(request))
-        journal.take_tail(await self._sessions.load(journal.session_id, incarnation=journal.incarnation))
+        journal.take_tail(
+            await self._sessions.load(journal.session_id, incarnation=journal.incarnation, may_be_partial=True)
+        )
         return words.seq
 
     async def _heard(self, journal: Journal) -> tuple[int, ...]:
@@ -186,6 +188,7 @@ class Runner:
             turn = Turn(journal, agent, limits, began_at, tell, on_joined)
             turn.unrecorded = request.unrecorded
             turn.asks = request.asks and self._may_ask(journal.row)
+            await oversized.fold(journal, self._store, limits, tell)
             outcome = await self._rounds(turn, await self._resumed(turn) if request.resumes else None)
             if outcome == "answered":
                 await self._tell_done(turn)

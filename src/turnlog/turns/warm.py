@@ -50,7 +50,7 @@ class WarmTails:
         """A session's row and tail; the tail from memory, if nothing was written since the last turn here."""
         row = await self._store.describe(session_id, incarnation=incarnation)
         warm = self._warm.get(session_id)
-        return Loaded(row, warm.entries) if warm and warm.fits(row) else await self._sessions.load(row)
+        return Loaded(row, warm.entries) if warm and warm.fits(row) else await self._cold(row)
 
     async def as_of(self, row: Session) -> Loaded | None:
         """The tail of a log that ends where this row says; None if it may have gone on, or needs a look first."""
@@ -63,8 +63,11 @@ class WarmTails:
                 return Loaded(row, warm.entries)
             if warm.end > row.last_seq:
                 return None  # the row is older than the last turn here
-        loaded = await self._sessions.load(row)
+        loaded = await self._cold(row)
         return loaded if loaded.entries and loaded.entries[-1].seq == row.last_seq else None
+
+    async def _cold(self, row: Session) -> Loaded:
+        return await self._sessions.load(row, may_be_partial=True)
 
     def keep(self, turn: Turn, failed: CompactionEnd | None) -> None:
         journal = turn.journal

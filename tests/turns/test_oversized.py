@@ -1,0 +1,148 @@
+"""A session whose tail is larger than any prompt: its first turn reads the end alone, folds the rest, and answers."""
+
+import asyncio
+
+import pytest
+
+from turnlog import UsageError
+from turnlog.core import oversized
+from turnlog.core.entries import Compaction
+from turnlog.core.events import CompactionEnd, CompactionStart, Done
+from turnlog.sessions import reading
+from turnlog.testing import ScriptedProvider, answered, said
+
+from .talk import KEY, ask, log, opened, run, say, shown
+
+TURNS = 600
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(oversized, "TAIL_MAX_BYTES", 40_000)
+    monkeypatch.setattr(oversized, "LEFT_BYTES", 10_000)
+
+
+def long_talk(first=0):
+    pairs = [(said(f"question {n} " * 10), answered(f"answer {n} " * 10)) for n in range(first, first + TURNS)]
+    return [one for pair in pairs for one in pair]
+
+
+def counting(store):
+    """How many entries were read."""
+    read, seen = store.read, []
+
+    async def counted(*args, **kwargs):
+        found = await read(*args, **kwargs)
+        seen.append(len(found))
+        return found
+
+    store.read = counted
+    return seen
+
+
+def test_the_first_turn_reads_the_end_of_the_log_and_the_model_sees_the_newest_turns(url):
+    async def main():
+        async with opened(url) as t:
+            await t.append(KEY, *long_talk())
+        provider = ScriptedProvider()
+        async with opened(url, provider) as t:
+            seen = counting(t.store)
+            events = await say(t, "and now?")
+            assert isinstance(events[-1], Done)
+            assert [type(event) for event in events[:2]] == [CompactionStart, CompactionEnd]
+            assert sum(seen) < TURNS  # of twice as many entries
+            entries = await log(t)
+            [fold] = [entry for entry in entries if isinstance(entry, Compaction)]
+            assert fold.covers == (3, fold.first_kept - 1)
+            assert fold.trigger == "rescue"
+            said_then = " ".join(text for _, text in shown(provider.prompts[0]))
+            assert f"answer {TURNS - 1} " in said_then
+            assert "question 0 " in said_then
+            assert all(row.state != "none" for row in await t.sessions.explain(t_id(entries)) if row.type == "user")
+            # The next turn, in this process and in another, sees the same and adds to it.
+            await ask(t, "and then?")
+            assert provider.prompts[1].messages[: len(provider.prompts[0].messages)] == provider.prompts[0].messages
+        again = ScriptedProvider()
+        async with opened(url, again) as t:
+            await ask(t, "third")
+            size = len(provider.prompts[1].messages)
+            assert again.prompts[0].messages[:size] == provider.prompts[1].messages
+
+    run(main())
+
+
+def t_id(entries):
+    return entries[0].id
+
+
+def test_undone_it_is_folded_again_because_it_cannot_be_sent(url):
+    async def main():
+        async with opened(url) as t:
+            await t.append(KEY, *long_talk())
+            await ask(t, "one")
+            await t.sessions.undo(t_id(await log(t)))
+        async with opened(url) as t:
+            await ask(t, "two")
+            assert sum(isinstance(entry, Compaction) for entry in await log(t)) == 2
+
+    run(main())
+
+
+def test_a_crash_before_the_append_changes_nothing_and_a_turn_that_was_cut_short_is_marked(url):
+    async def main():
+        async with opened(url) as t:
+            await t.append(KEY, *long_talk(), said("cut short"))
+        async with opened(url) as t:
+            await ask(t, "go on")
+            kinds = [entry.__struct_config__.tag for entry in await log(t)][-4:]
+            assert kinds == ["failed", "user", "compaction", "assistant"]
+
+    run(main())
+
+
+def test_compacting_by_hand_folds_first_and_a_trial_says_that_it_cannot(url):
+    async def main():
+        async with opened(url) as t:
+            await t.append(KEY, *long_talk())
+        async with opened(url, ScriptedProvider(summaries=[{"text": "S"}])) as t:
+            with pytest.raises(UsageError, match="too long"):
+                await t.compact(KEY, dry_run=True)
+            report = await t.compact(KEY)
+            assert report.applied
+            assert [entry.trigger for entry in await log(t) if isinstance(entry, Compaction)] == ["rescue", "manual"]
+
+    run(main())
+
+
+def test_a_call_of_ones_own_loop_folds_first(url):
+    async def main():
+        async with opened(url) as t:
+            await t.append(KEY, *long_talk())
+        async with opened(url) as t:
+            seen = []
+
+            async def model(messages):
+                seen.append(messages)
+                return "fine"
+
+            await t.call(KEY, model, said("and now?"))
+            assert len(seen[0]) < TURNS
+
+    run(main())
+
+
+def test_pages_shrink_with_what_they_hold_and_give_every_entry_once(url, monkeypatch):
+    monkeypatch.setattr(reading, "PAGE_BYTES", 3_000)
+
+    async def main():
+        async with opened(url) as t:
+            await t.append(KEY, *long_talk())
+            row = await t.session(KEY)
+            forward = [page async for page in reading.pages(t.store, row)]
+            back = [page async for page in reading.pages_back(t.store, row, row.last_seq + 1)]
+            whole = await log(t)
+            assert [entry for page in forward for entry in page] == whole
+            assert [entry for page in reversed(back) for entry in page] == whole
+            assert max(map(len, [*forward[1:], *back[1:]])) < 30
+
+    asyncio.run(main())
