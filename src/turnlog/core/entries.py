@@ -67,11 +67,20 @@ class Stored(Struct, metaclass=Named, frozen=True, kw_only=True, omit_defaults=T
     """Fields that an erased entry keeps, because other entries depend on them. None of them holds words."""
 
 
-class Origin(Struct, metaclass=Typed, frozen=True, kw_only=True):
+class Origin(Struct, metaclass=Typed, frozen=True, kw_only=True, omit_defaults=True):
     """The source of a fork."""
 
     id: str
     seq: int
+    compaction: int = 0
+    """The compaction of the source whose summary stands here for what was not copied; 0: all of it was copied."""
+    copied: int = 0
+    """The last entry here that is a copy, if not all of the past was copied."""
+
+    @property
+    def last_copy(self) -> int:
+        """The last entry of the fork that is a copy."""
+        return self.copied if self.compaction else self.seq
 
 
 class Opened(Stored, frozen=True, kw_only=True, tag="session", gc=False):

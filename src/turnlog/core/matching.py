@@ -103,7 +103,7 @@ def decide(candidates: Sequence[PlacedSession], words: Words, *, named: bool, by
 
 def _compared(candidate: PlacedSession, words: Words, by_id: bool) -> list[_Common]:
     path = candidate.path
-    if not path.keys:
+    if not path.keys or path.is_lost:
         return []
     found = [_compare(candidate, words, None, path.branches[-1] if not by_id else 0)]
     branches = sorted(set(path.branches)) if by_id else []
@@ -216,7 +216,7 @@ def _prunings(common: _Common, kept: int, to: int | None = None) -> _Prunings:
         return {}
     wanted = dict(common.pruned)
     compared = range(common.equal) if common.indexes is None else common.indexes[: common.equal]
-    seqs = {path.seqs[n] for n in compared if n < kept}
+    seqs = {path.seqs[n] for n in compared if n < kept} - {0}  # a fork does not hold what its summary stands for
     undone = tuple(
         entry.seq
         for entry in before
@@ -256,6 +256,8 @@ def _is_all(common: _Common, words: Words) -> bool:
 def _join(candidate: PlacedSession) -> Decision:
     """A client that has nothing in common with the session that it names goes on at its tip."""
     path = candidate.path
+    if path.is_lost and not candidate.is_busy:
+        return Decision("rewound", path, to=1)  # whatever it said, the request says it again
     if not candidate.is_busy:
         return Decision("joined", path, kept=len(path.keys), branch=-1)
     end = path.ends[-1]

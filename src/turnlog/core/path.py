@@ -4,7 +4,8 @@ A path is made from a log and then grows with each append, so the log need not b
 branch that the path does not know.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from .entries import (
     Failed,
     Foreign,
     Message,
+    Opened,
     Received,
     Rewind,
     Shortened,
@@ -115,6 +117,8 @@ class Path:
         self.role: turns.Role = ""
         self.is_unsent = False
         """Whether history does not show the words of the newest turn as they are, because it failed."""
+        self.is_lost = False
+        """Whether what was said first is in a session that is gone: no request can be compared with it."""
         self.last_seq = 0
         self.answered_at = ""
         """When the newest answer was stored."""
@@ -270,15 +274,42 @@ class Path:
             self._turn_after, self._turn = said_until(asked, entry.seq) if asked.get("agent") else None, []
             self.call = AskedCall(entry.seq, str(asked.get("ask")), entry.ts, self.branch, self._turn_after is not None)
 
+    def begin_with(self, said: Sequence[Atom]) -> None:
+        """What was said before the log of a fork begins; no entry here holds it."""
+        for atom in said:
+            self._remember(atom)
+        self.keys, self.atoms = [atom.key for atom in said], list(said)
+        self.seqs, self.branches = [0] * len(said), [0] * len(said)
 
-def of_log(session_id: str, log: Transcript) -> Path:
-    """The path of a whole log."""
+
+def of_log(session_id: str, log: Transcript, said: Sequence[Atom] | None = None) -> Path:
+    """The path of a whole log. `said`: what a fork left in its source, if it did."""
     path = Path(session_id)
     live = live_path(marks_of(log), log[-1].seq) if log else []
+    joins = summary_of_source(log)
+    path.is_lost = bool(joins) and said is None
     for entry in reversed(log):
         if isinstance(entry, Undo) and on_path(entry.seq, live):
             path.undone[entry.target] = entry.seq
     for entry in log:
+        if entry.seq == joins and said is not None:
+            path.begin_with(said)
         is_undone = isinstance(entry, Compaction) and entry.seq in path.undone
-        path.add(entry, is_live=on_path(entry.seq, live) and not is_undone)
+        path.add(entry, is_live=entry.seq >= joins and on_path(entry.seq, live) and not is_undone)
     return path
+
+
+def summary_of_source(log: Transcript) -> int:
+    """The entry of a fork that stands for what it did not copy; 0: there is none, or it was undone."""
+    origin = log[0].forked_from if log and isinstance(log[0], Opened) else None
+    if origin is None or not origin.compaction:
+        return 0
+    live = live_path(marks_of(log), log[-1].seq)
+    copies = (entry.seq for entry in log[: origin.copied] if isinstance(entry, Compaction))
+    return next((seq for seq in copies if on_path(seq, live)), 0)
+
+
+def said_before(path: Path, seq: int) -> Sequence[Atom] | None:
+    """The atoms before this entry, if a turn ended there."""
+    kept = bisect_left(path.seqs, seq)
+    return path.atoms[:kept] if any(end.kept == kept for end in path.ends) else None

@@ -128,7 +128,7 @@ def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
 
 def _used_after(used: tuple[ModelUse, ...], entry: Assistant, origin: Origin | None) -> tuple[ModelUse, ...]:
     """`origin`: what the session was forked from; entries up to there are copies."""
-    if origin is not None and entry.seq <= origin.seq:
+    if origin is not None and entry.seq <= origin.last_copy:
         return used
     use = usage.use_of(entry)
     return used if use is None else usage.added(used, use)

@@ -168,7 +168,7 @@ class DailyUsage:
 
     async def _entries(self, row: Session, since: int) -> AsyncGenerator[Entry]:
         """Newest first, down to that moment; copies of a fork are left out."""
-        first = row.forked_from.seq if row.forked_from else 0
+        first = row.forked_from.last_copy if row.forked_from else 0
         before = row.last_seq + 1
         while before > first + 1:
             try:

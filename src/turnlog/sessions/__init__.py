@@ -28,7 +28,6 @@ from ..core.compaction import Coverage
 from ..core.entries import (
     Entry,
     Opened,
-    Origin,
     Pin,
     Received,
     Rewind,
@@ -39,7 +38,6 @@ from ..core.entries import (
     User,
 )
 from ..core.fidelity import Fidelity
-from ..core.forks import inherited
 from ..core.history import History
 from ..core.keys import SessionKey
 from ..core.principals import OWNER, Principal
@@ -48,7 +46,7 @@ from ..core.session import Session, StatusValue, active, check_entry, cut_title
 from ..errors import Denied, NotFound, UsageError
 from ..stores import Clock, Lease, Store
 from ..stores.stamping import now_ms
-from . import own_answers, pins, reading, selection
+from . import forking, own_answers, pins, reading, selection
 from .checking import checked_methods
 from .opening import Opener, resolve
 from .reading import Loaded as Loaded
@@ -230,7 +228,7 @@ class Sessions:
         User entries hold their content here, even if it is stored in `received` entries.
         """
         row = await self._visible(session_id)
-        return await reading.covered(self._store, row, seq)
+        return await forking.covered(self._store, row, seq)
 
     async def fidelity(self, session_id: str, seq: int | None = None) -> Fidelities:
         """What became of the identifiers of each compaction, oldest first; only of the one at `seq`, if it is given."""
@@ -297,19 +295,12 @@ class Sessions:
         at = source.last_seq if at is None else at
         check_entry(source, at)
         key = self.own_key(source.key)
-        past = await self.past(source, at)
         new_id = self._new_id()
-        opened = Opened(
-            id=new_id,
-            key=source.key,
-            agent=key.agent,
-            channel=key.channel,
-            label=names.check_label(label),
-            forked_from=Origin(id=session_id, seq=at),
-        )
+        label = names.check_label(label)
+        opened = Opened(id=new_id, key=source.key, agent=key.agent, channel=key.channel, label=label)
+        log = await forking.whole(self._store, source, at, opened)
         async with self._store.lease(new_id) as lease:
-            await self._store.append(new_id, [opened, *inherited(past)], expect=0, lease=lease)
-        return await self._store.describe(new_id)
+            return (await self._store.append(new_id, log, expect=0, lease=lease)).row
 
     async def past(self, row: Session, at: int) -> EntryList:
         """Entries up to this one. Damaged places become entries without effect, so that later ones keep their seqs."""
@@ -363,7 +354,11 @@ class Sessions:
             stack = active(row.marks, row.last_seq)
             if target is None and not stack:
                 raise UsageError("no compaction is active in this session", hint="There is nothing to undo.")
-            return await self._append(row, Undo(target=target if target is not None else stack[-1].seq), lease=lease)
+            target = target if target is not None else stack[-1].seq
+            if forking.is_of_source(row, target):
+                bodies = await forking.undone(self._store, row)
+                return (await self._store.append(row.id, bodies, lease=lease, incarnation=row.incarnation)).row
+            return await self._append(row, Undo(target=target), lease=lease)
 
     async def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
         if "admin" not in self._principal.scopes:

@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from ..core import erasing
 from ..core.entries import Compaction, Entry, Title, Transcript, kind_of, text_of
+from ..core.forks import words_of
 from ..core.principals import Principal
 from ..core.query import PAGE_MAX, Query
 from ..core.rows import Session
 from ..core.session import live_path, marks_of, on_path
+from ..core.user_content import with_words
 from ..errors import Denied, UsageError
 from . import Sessions
 
@@ -158,12 +160,13 @@ async def look_in_fork(sessions: Sessions, row: Session, source: Sequence[Entry]
     """The entries of a related session that hold the text, or are copies of these entries."""
     log = (await sessions.transcript(row.id, incarnation=row.incarnation)).entries
     copies = {(entry.seq, entry.ts) for entry in source}
+    words = {words_of(entry) for entry in with_words(source)}
     chosen = [
         entry.seq
         for entry in log
         if not entry.erased
         and entry.blank is not None
-        and ((entry.seq, entry.ts) in copies if text is None else holds(entry, text))
+        and ((entry.seq, entry.ts) in copies or words_of(entry) in words if text is None else holds(entry, text))
     ]
     kinds = {entry.seq: kind_of(entry) for entry in log}
     open_ones = {entry.seq for entry in log if not entry.erased and entry.blank is not None}

@@ -80,7 +80,7 @@ class WordEraser:
         return EraseReport(entries, derived, kept, applied=asked.apply)
 
     async def _forks(self, asked: EraseRequest, source: SessionFinds) -> list[FoundWords]:
-        chosen = {one.seq for one in source.entries}
+        chosen = {one.seq for one in (*source.entries, *source.derived)}
         log = (await self._sessions.transcript(source.row.id)).entries
         entries = [entry for entry in log if entry.seq in chosen]
         found: list[FoundWords] = []

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 from ..core.atoms import Atom
 from ..core.entries import Foreign
-from ..core.path import Path, of_log
+from ..core.path import Path
 from ..core.query import PAGE_MAX, Query
 from ..stores import Ledger, Store
+from .forking import path_of
 
 SPACE = "own_answers"
 TTL_S = 30 * 86_400
@@ -72,7 +73,7 @@ async def rebuild(store: Store) -> int:
         page = await store.find(Query(channel="api", limit=PAGE_MAX, cursor=cursor))
         for row in page.items:
             log = await store.read(row.id, incarnation=row.incarnation)
-            path = of_log(row.id, log)
+            path = await path_of(store, row, log)
             if any(isinstance(entry, Foreign) for entry in log):
                 await put(store.ledger, row.key, path)
                 done += 1

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from ..core import continuing, keys, matching, path as paths, principals
 from ..core.atoms import Atom
 from ..core.carried import carried, pruned
-from ..core.entries import Assistant, Entry, Opened, Origin, Rewind, Transcript
-from ..core.forks import inherited
+from ..core.entries import Assistant, Entry, Rewind, Transcript
 from ..core.matching import Decision, PlacedSession, Words
 from ..core.path import HEAD, REQUEST, Path, note_of
 from ..core.principals import Principal
@@ -30,7 +29,7 @@ from ..errors import Busy, Conflict, NotFound, UsageError
 from ..sessions import Loaded, Sessions, own_answers
 from ..stores import Clock, Store
 from ..stores.stamping import now_ms
-from . import asked as requests, stored_calls
+from . import asked as requests, new_sessions, stored_calls
 from .asked import Asked as Asked
 from .candidates import Candidates, ClientPlace
 from .journal import Journal, in_memory
@@ -87,13 +86,14 @@ class Places:
         self._sessions = sessions
         self._clock = clock
         self._random = random
-        self._paths = WarmPaths(sessions)
+        self._paths = WarmPaths(store, sessions)
         self._repeats = Repeats(clock)
         self._candidates = Candidates(store, self._repeats)
         self._restless = Restless()
         self._known: dict[bytes, tuple[Atom, ...]] = {}
         self._running = RunningCalls()
-        self._puts: set[asyncio.Task[None]] = set()
+        self._puts: dict[asyncio.Task[None], str] = {}
+        """Running writes to the index of answers, and the key of each."""
         self.left = self._repeats.left
 
     async def close(self) -> None:
@@ -203,6 +203,8 @@ class Places:
                 return [one], await self._go_on(request, words, one, place.row)
             return [one], matching.decide([one], words, named=True, by_id=True)
         found: list[PlacedSession] = []
+        # Who goes on as soon as the answer is there must be found by it.
+        await asyncio.gather(*(put for put, key in self._puts.items() if key == place.key), return_exceptions=True)
         async with aclosing(self._candidates.of(place, request.said, request.signs)) as candidates:
             async for rows in candidates:
                 found = [await self._placed(row, request, place.named, busy) for row in rows]
@@ -301,22 +303,12 @@ class Places:
         new_id = keys.session_id(self._clock(), self._random(6))
         running = await self._running.hold(new_id, held, is_turn=request.asked.kind == "agent")
         lease = await held.enter_async_context(self._store.lease(new_id, wait_s=ELSEWHERE_WAIT_S))
-        taken = await self._taken(place, decision, new_id)
-        bodies = await self._bodies(request, decision, None, past=taken)
-        appended = await self._store.append(new_id, [*taken, *bodies], expect=0, lease=lease)
-        self._paths.keep(appended.row, paths.of_log(new_id, appended))
+        new = await new_sessions.begin(self._store, request.asked, place, decision, new_id)
+        bodies = await self._bodies(request, new.decision, None, past=new.log)
+        appended = await self._store.append(new_id, [*new.log, *bodies], expect=0, lease=lease)
+        await self._paths.begin(appended.row, appended, new.said)
         journal = running.journal = Journal(self._store, lease, Loaded(appended.row, list(appended)))
-        return self._begun(request, decision, journal, appended[len(taken) :], held)
-
-    async def _taken(self, place: ClientPlace, decision: Decision, new_id: str) -> list[Entry]:
-        """What a new log begins with; a fork takes over the past of its source."""
-        key = keys.parse(place.key)
-        opened = Opened(id=new_id, key=place.key, agent=key.agent, channel=key.channel)
-        if decision.path is None or decision.to is None:
-            return [opened]
-        source = await self._store.describe(decision.path.session_id)
-        past = await self._sessions.past(source, decision.to)
-        return [replace(opened, forked_from=Origin(id=source.id, seq=decision.to)), *inherited(past)]
+        return self._begun(request, decision, journal, appended[len(new.log) :], held)
 
     async def _bodies(
         self,
@@ -369,8 +361,8 @@ class Places:
         self._paths.keep_tail(journal)
         if path is not None and path.keys:
             put = asyncio.get_running_loop().create_task(own_answers.put(self._store.ledger, journal.row.key, path))
-            self._puts.add(put)
-            put.add_done_callback(self._puts.discard)
+            self._puts[put] = journal.row.key
+            put.add_done_callback(lambda done: self._puts.pop(done, None))
 
     async def _unstored(
         self, request: _Request, held: AsyncExitStack, match: str, path: Path | None = None
@@ -379,7 +371,8 @@ class Places:
         new_id = keys.session_id(self._clock(), self._random(6))
         decision = Decision("new")
         place = ClientPlace(keys.format(requests.place_of(request.asked.principal, request.asked.agent, None)), False)
-        bodies = [*await self._taken(place, decision, new_id), *await self._bodies(request, decision, None)]
+        new = await new_sessions.begin(self._store, request.asked, place, decision, new_id)
+        bodies = [*new.log, *await self._bodies(request, decision, None)]
         journal = await held.enter_async_context(in_memory(new_id, bodies, self._clock))
         return Entrance(
             row=journal.row,

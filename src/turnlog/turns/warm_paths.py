@@ -4,11 +4,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from ..core import history, path as paths
+from ..core.atoms import Atom
 from ..core.entries import Compaction, Entry, Undo
 from ..core.history import TailCache
 from ..core.path import Path
 from ..core.session import Session
-from ..sessions import Loaded, Sessions
+from ..sessions import Loaded, Sessions, forking
+from ..stores import Store
 from .journal import Journal
 
 ATOMS_KEPT = 500_000
@@ -18,7 +20,8 @@ ENTRIES_KEPT = 50_000
 
 
 class WarmPaths:
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, store: Store, sessions: Sessions) -> None:
+        self._store = store
         self._sessions = sessions
         self._paths: OrderedDict[tuple[str, str], Path] = OrderedDict()
         self._tails: OrderedDict[tuple[str, str], list[Entry]] = OrderedDict()
@@ -33,11 +36,16 @@ class WarmPaths:
             known = self.grown(row, later)
         if known is None:
             whole = await self._sessions.transcript(row.id, incarnation=row.incarnation)
-            known = paths.of_log(row.id, whole.entries)
+            known = await forking.path_of(self._store, row, whole.entries)
             self.keep(row, known)
         else:
             self._paths.move_to_end(_name(row))
         return known
+
+    async def begin(self, row: Session, log: Sequence[Entry], said: Sequence[Atom] | None) -> None:
+        """Keeps the path of a new log; `said`: what was said before it begins, if the caller knows it."""
+        known = paths.of_log(row.id, log, said) if said is not None else None
+        self.keep(row, known or await forking.path_of(self._store, row, list(log)))
 
     def keep(self, row: Session, path: Path) -> None:
         self._paths[_name(row)] = path
