@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 
 from ..disk.machine import is_alive
 from .index_lines import IndexLine
@@ -37,6 +38,12 @@ class Announcements:
             writers.discard(line.by)
             if not writers:
                 del self.theirs[line.row.id]
+
+    def hear_all(self, lines: Sequence[IndexLine]) -> None:
+        """The lines of a whole log. Nothing before the first announcement can take one back."""
+        dirty = [number for number, line in enumerate(lines) if line.dirty is not None]
+        for line in lines if self.theirs else lines[dirty[0] :] if dirty else ():
+            self.hear(line)
 
     def gone_writers(self) -> set[str]:
         return {writer for writers in self.theirs.values() for writer in writers if not is_alive(writer)}

@@ -1,9 +1,10 @@
 """The files of one folder: which sessions they are, and what the index of their own program says about them."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 
+from ...core import keys
 from ...core.entries import Opened
 from ...core.session import Session
 from ...errors import NotFound, StoreError, UsageError
@@ -45,22 +46,34 @@ class Folder:
         path = self.path_of(session_id)
         return path.exists() and not path.is_symlink()
 
-    def list(self) -> dict[str, os.DirEntry[str]]:
-        """id → its file, as the folder is now."""
+    def list(self, known: Container[str] = ()) -> dict[str, os.DirEntry[str]]:
+        """id → its file, as the folder is now. `known`: ids that need no check."""
+        if self._place.layout.arrangement == "agents":
+            return self._list_plain(known)
         found: dict[str, os.DirEntry[str]] = {}
         for entry in listing(self._path):
             session_id = self._place.id_in(entry.name, self._path)
-            if session_id is None:
+            if session_id is None or not self._is_file(entry):
                 continue
-            if not entry.is_file(follow_symlinks=False):
-                if entry.is_symlink():
-                    self._note("a symbolic link is not followed", entry.path)
-            elif session_id in found:
+            if session_id in found:
                 self._note("a second file of the same session is left alone", entry.path, session_id)
             else:
                 found[session_id] = entry
         self._names = {session_id: entry.name for session_id, entry in found.items()}
         return found
+
+    def _list_plain(self, known: Container[str]) -> dict[str, os.DirEntry[str]]:
+        """The same where files are named after their sessions, in half the time: there may be 100,000 of them."""
+        named = [(entry.name[:-6], entry) for entry in listing(self._path) if entry.name.endswith(".jsonl")]
+        is_id = keys.SESSION_ID.match
+        return {name: entry for name, entry in named if (name in known or is_id(name)) and self._is_file(entry)}
+
+    def _is_file(self, entry: os.DirEntry[str]) -> bool:
+        if entry.is_file(follow_symlinks=False):
+            return True
+        if entry.is_symlink():
+            self._note("a symbolic link is not followed", entry.path)
+        return False
 
     def _note(self, what: str, where: str, session_id: str = "") -> None:
         """Reports it once, because the folder is listed again and again."""

@@ -180,8 +180,7 @@ class FolderIndex:
         self._lines += len(lines)
         if whole and not self.rows:
             self._outdated = self._table.take(lines) or self._outdated
-            for line in lines:
-                self._announced.hear(line)
+            self._announced.hear_all(lines)
         else:
             for line in lines:
                 self._apply(line)
@@ -208,10 +207,11 @@ class FolderIndex:
             self._lines = REWRITE
 
     def _compare(self, *, sizes: bool) -> None:
-        files = self.files.list()
-        for session_id in self.rows.keys() - files.keys():
-            self.forget(session_id)
-        self.look_at(sorted(files.keys() - self.rows.keys() - self._announced.theirs.keys()))
+        files = self.files.list(known=self.rows)
+        if files.keys() != self.rows.keys():  # to be told so takes a third of the time of a difference
+            for session_id in self.rows.keys() - files.keys():
+                self.forget(session_id)
+            self.look_at(sorted(files.keys() - self.rows.keys() - self._announced.theirs.keys()))
         if sizes:  # of those just looked at too: somebody may have written meanwhile
             self.look_at([name for name, kept in self.rows.items() if name in files and differs(files[name], kept)])
 
@@ -239,7 +239,7 @@ class FolderIndex:
 
     def _retitle(self) -> None:
         """Takes titles over from the other program's index."""
-        for kept in self.rows.values():
+        for kept in self.rows.values() if self._foreign else ():
             kept.row = self.files.titled(kept.row)
 
     def _put(self, row: Session, size: int, ino: int) -> None:
