@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
+
 KEPT = Path(
     os.environ.get("TURNLOG_CLIENTS")
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turnlog-clients"
@@ -31,9 +33,9 @@ def needs(name, *, tool="node"):
 class Machine:
     """A user's machine: an empty home, and the address and token of the server."""
 
-    def __init__(self, home, relay, token=None):
+    def __init__(self, home, relay, token=None, base=None):
         self.home, self.relay = Path(home), relay
-        self.base, self.token = relay.server.base, token or relay.server.token
+        self.base, self.token = base or relay.server.base, token or relay.server.token
         self.home.mkdir(parents=True, exist_ok=True)
 
     def run(self, *command, env=None, stdin="", ok=True, timeout=GIVES_UP_S):
@@ -86,7 +88,7 @@ class Machine:
 
 
 class Cutting:
-    """A proxy that breaks the connection within the first streamed answers."""
+    """A proxy that breaks the connection within the first streamed answers, and waits for a server that is away."""
 
     def __init__(self, base, times=1):
         host, port = base.removeprefix("http://").split(":")
@@ -108,11 +110,15 @@ class Cutting:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):
-        with client, socket.create_connection(self.target) as server:
+        with client, wait_until(self._reached) as server:
             forth = threading.Thread(target=self._pass_on, args=(client, server, b""), daemon=True)
             forth.start()
             self._pass_on(server, client, b"delta")
             forth.join()
+
+    def _reached(self):
+        with suppress(ConnectionRefusedError):
+            return socket.create_connection(self.target)
 
     def _pass_on(self, source, target, mark):
         with suppress(OSError):

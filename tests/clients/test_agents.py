@@ -1,33 +1,15 @@
 """Coding agents, as their users start them."""
 
 import json
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.providers.wire import Said
 from tests.waiting import wait_until
 
+from .commands import aider_on, claude_on, opencode_on
 from .running import Cutting, Machine, needs
 
 ECHO = {"id": "call_abc", "name": "bash", "input": {"command": "echo turnlog", "description": "say it"}}
-
-
-def claude_on(machine, folder, ok=True, **more):
-    env = {
-        "ANTHROPIC_BASE_URL": machine.base,
-        "ANTHROPIC_AUTH_TOKEN": machine.token,
-        "ANTHROPIC_MODEL": "m",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
-        **more,
-    }
-    command = folder / "node_modules" / ".bin" / "claude"
-
-    def run(*args):
-        done = machine.run(command, *args, "--output-format", "json", "--allowedTools", "Bash(echo:*)", env=env, ok=ok)
-        return json.loads(done.stdout) if done.stdout.startswith("{") else {"is_error": True, "text": done.stdout}
-
-    return run
 
 
 def test_claude_code_keeps_one_session_through_a_tool_and_continue(relay, tmp_path):
@@ -56,19 +38,6 @@ def test_claude_agent_sdk_keeps_one_session(relay, tmp_path):
     assert machine.python("agent-sdk", "agent_sdk") == "Hello from there."
     rows = [row for row in machine.sessions() if machine.kinds(row["id"])]
     assert len(rows) == 1
-
-
-def opencode_on(machine, **limit):
-    folder = needs("opencode")
-    subprocess.run(["git", "init", "-q", str(machine.home)], check=True)
-    options = {"baseURL": f"{machine.base}/v1", "apiKey": machine.token}
-    models = {"m": {"limit": {"context": 32000, "output": 4000, **limit}}}
-    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": models}
-    settings = {"provider": {"tl": provider}, "model": "tl/m", "small_model": "tl/m", "autoupdate": False}
-    (machine.home / "opencode.json").write_text(json.dumps(settings))
-    env = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
-    command = folder / "node_modules" / ".bin" / "opencode"
-    return lambda *args, **how: machine.run(command, *args, env=env, **how)
 
 
 def test_opencode_keeps_its_title_and_its_conversation_apart(relay, tmp_path):
@@ -101,26 +70,9 @@ def test_opencode_never_compacts_by_itself_though_it_resends_many_windows(tmp_pa
 
 
 def test_aider_keeps_one_session_and_goes_back_twice(relay, tmp_path):
-    folder = needs("aider")
     machine = Machine(tmp_path / "home", relay)
-    (machine.home / "a.txt").write_text("hello\n")
     relay.say(*(Said(text=f"Answer {n}.") for n in range(6)))
-    env = {
-        "OPENAI_API_BASE": f"{machine.base}/v1",
-        "OPENAI_API_KEY": machine.token,
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    }
-    options = ["--no-show-model-warnings", "--no-check-update", "--no-analytics", "--yes-always", "--no-git"]
-    more = ["--map-tokens", "0", "--no-pretty", "--no-fancy-input", "a.txt"]
-    machine.run(
-        folder / "bin" / "aider",
-        "--model",
-        "openai/m",
-        *options,
-        *more,
-        env=env,
-        stdin="Say hi.\nAnd again.\nThird.\n/exit\n",
-    )
+    aider_on(machine)("Say hi.", "And again.", "Third.")
     [row] = machine.sessions()
     assert machine.kinds(row["id"]).count("rewind") == 2
     sent = [message["content"] for message in relay.sent()["messages"]]
@@ -179,3 +131,58 @@ def test_claude_code_asks_again_after_a_cut_stream_and_no_second_call_is_made(re
     [row] = [row for row in machine.sessions() if machine.kinds(row["id"])]
     assert machine.kinds(row["id"]).count("assistant") == 1
     assert len(relay.wire.requests) == 1
+
+
+def test_what_was_said_before_claude_code_compacts_by_itself_stays_searchable(relay, tmp_path):
+    machine = Machine(tmp_path / "home", relay)
+    claude = claude_on(machine, needs("claude-code"))
+    said = [Said(text=f"Answer {n} names the pomegranate.") for n in range(3)]
+    relay.say(*said, Said(text="<summary>We spoke of fruit.</summary>"), *(Said(text=f"Later {n}.") for n in range(6)))
+    claude("-p", "Say hi.")
+    for words in ("And 1?", "And 2?", "/compact"):
+        claude("-p", "--continue", words)
+    assert claude("-p", "--continue", "After it?")["result"] == "Later 0."
+    assert claude("-p", "--continue", "And then?")["result"] == "Later 1."
+    assert "Answer 0" not in json.dumps(relay.sent()["messages"]), "the client has replaced it by its summary"
+    assert len({row["key"] for row in machine.sessions()}) == 1
+    with relay.server.client() as client:
+        found = client.get("/api/agents/main/search", params={"q": "pomegranate"}).json()["hits"]
+    assert "Answer 0 names the pomegranate." in {hit["text"] for hit in found}
+
+
+def test_the_next_request_of_claude_code_after_an_undo_has_the_originals(tmp_path):
+    from tests.server.compatible.serving import serving
+
+    folder = needs("claude-code")
+    env = {"TURNLOG_MODEL_SUMMARY_MODEL": "offline", "TURNLOG_COMPACTION_TRIGGERS": "manual"}
+    with serving(tmp_path / "server", env=env) as relay:
+        machine = Machine(tmp_path / "home", relay)
+        claude = claude_on(machine, folder)
+        relay.say(*(Said(text=f"Answer {n}. " + "So it is. " * 900) for n in range(12)))
+        claude("-p", "Begin with the pomegranate.")
+        for n in range(4):
+            claude("-p", "--continue", f"Question {n}?")
+        [row] = [row for row in machine.sessions() if machine.kinds(row["id"]).count("user") > 4]
+        place = f"/api/agents/main/sessions/{row['id']}"
+        with relay.server.client() as client:
+            assert client.post(f"{place}/compact", json={}).status_code < 300
+            assert not claude("-p", "--continue", "After the compaction?")["is_error"]
+            assert len(json.dumps(relay.sent()["messages"])) < len(json.dumps(relay.wire.requests[4].body["messages"]))
+            assert client.post(f"{place}/undo-compact", json={}).status_code < 300
+        assert not claude("-p", "--continue", "And after the undo?")["is_error"]
+        before, after = relay.wire.requests[4].body["messages"], relay.sent()["messages"]
+        assert after[: len(before)] == before, "the originals, byte for byte"
+
+
+def test_opencode_asks_again_after_cut_streams_and_no_second_call_is_made(relay, tmp_path):
+    machine = Machine(tmp_path / "home", relay)
+    pieces = tuple(f"piece {n} " + "of one answer " * 40 for n in range(1000))  # more than a socket holds
+    relay.say(*[Said(texts=pieces)] * 12)
+    with Cutting(machine.base, times=5) as proxy:
+        machine.base = proxy.base
+        told = opencode_on(machine)("run", "--format", "json", "Say hi.")
+        assert proxy.cuts == 5
+    assert "piece 999" in told.stdout
+    rows = machine.sessions()
+    assert sorted(machine.kinds(row["id"]).count("assistant") for row in rows) == [1, 1]
+    assert len(relay.wire.requests) == len(rows)

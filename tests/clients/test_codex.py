@@ -6,36 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.providers.wire import Said
 from tests.waiting import wait_until
 
+from .commands import claude_on, codex_on
 from .running import Cutting, Machine, needs
-from .test_agents import claude_on
 
 ECHO = {"id": "call_abc", "name": "exec_command", "input": {"cmd": "echo turnlog"}}
-CONFIG = """
-model = "m"
-model_provider = "tl"
-
-[model_providers.tl]
-name = "tl"
-base_url = "{base}/v1"
-env_key = "TL"
-wire_api = "responses"
-{more}
-"""
-
-
-def codex_on(machine, *, base=None, more=""):
-    folder = needs("codex")
-    home = machine.home / "codex"
-    home.mkdir(exist_ok=True)
-    (home / "config.toml").write_text(CONFIG.format(base=base or machine.base, more=more))
-    command = folder / "node_modules" / ".bin" / "codex"
-
-    def run(*args):
-        env = {"CODEX_HOME": str(home), "TL": machine.token}
-        done = machine.run(command, "exec", "--skip-git-repo-check", "--json", *args, env=env)
-        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-
-    return run
 
 
 def said_in(events):
@@ -58,6 +32,22 @@ def test_codex_keeps_one_session_through_a_tool_and_three_resumes(relay, tmp_pat
     assert (kinds.count("tool_result"), kinds.count("assistant")) == (1, 5)
     calls = [call for entry in machine.entries(row["id"]) if entry["type"] == "assistant" for call in entry["content"]]
     assert any(block.get("id") == "call_abc" for block in calls)
+
+
+def test_codex_runs_the_tools_of_a_model_that_it_knows(relay, tmp_path):
+    """It sends such a model its tools in an item of the input, in namespaces, and one of them takes plain text."""
+    machine = Machine(tmp_path / "home", relay)
+    codex = codex_on(machine, model="gpt-5.6-terra")
+    script = "text(JSON.stringify(await tools.exec_command({cmd: 'echo turn$((40 + 2))'})));"
+    relay.say(Said(calls=({"id": "call_abc", "name": "exec", "input": {"input": script}},)), Said(text="It ran."))
+    assert said_in(codex("Say hi.")) == ["It ran."]
+    assert {"exec", "collaboration__spawn_agent"} <= {tool["function"]["name"] for tool in relay.sent()["tools"]}
+    [result] = [message["content"] for message in relay.sent()["messages"] if message["role"] == "tool"]
+    assert "turn42" in json.dumps(result)
+    relay.say(Said(text="Again."))
+    assert said_in(codex("resume", "--last", "And again?")) == ["Again."]
+    [row] = machine.sessions()
+    assert "rewind" not in machine.kinds(row["id"])
 
 
 def test_codex_never_notices_a_window_that_is_far_too_small_and_an_undo_shows_the_originals(tmp_path):

@@ -13,8 +13,8 @@ import pytest
 from tests.providers.wire import Said
 from turnlog.core.searchable import is_answer
 
+from .commands import claude_on
 from .running import Machine, needs
-from .test_agents import claude_on
 
 PAGE = Path(__file__).parents[2] / "docs" / "clients" / "mcp.md"
 BIN = Path(sys.executable).parent

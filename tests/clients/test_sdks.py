@@ -1,10 +1,9 @@
 """The vendors' SDKs, and libraries and commands that use them."""
 
-import json
-
 from tests.providers.wire import Refused, Said
 
-from .running import Machine, needs
+from .commands import llm_on
+from .running import Machine
 
 CALL = {"id": "call_1", "name": "hours", "input": {"day": "Sun"}}
 
@@ -71,19 +70,6 @@ def test_ai_sdk_keeps_one_session_by_messages(relay, tmp_path):
 def test_ai_sdk_keeps_one_session_by_responses(relay, tmp_path):
     run = {"env": {"WIRE": "responses"}}
     two_turns_with_a_tool(relay, tmp_path, lambda machine: machine.node("ai-sdk", "ai_sdk", **run))
-
-
-def llm_on(machine):
-    command = needs("sdks") / "bin" / "llm"
-    folder = machine.home / "llm"
-    folder.mkdir()
-    model = {"model_id": "tl", "model_name": "m", "api_base": f"{machine.base}/v1", "api_key_name": "tl"}
-    (folder / "extra-openai-models.yaml").write_text(
-        json.dumps([{**model, "can_stream": True, "supports_tools": True}])
-    )
-    env = {"LLM_USER_PATH": str(folder)}
-    machine.run(command, "keys", "set", "tl", "--value", machine.token, env=env)
-    return lambda *args, **how: machine.run(command, *args, env=env, **how)
 
 
 def test_llm_goes_on_with_c_and_two_beginnings_do_not_meet(relay, tmp_path):

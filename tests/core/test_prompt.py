@@ -125,3 +125,9 @@ def test_the_breakpoint_of_the_newest_message_is_one_of_the_next_request():
     later = [*TALK, replace(answered("a"), seq=7), replace(said("r"), seq=8)]
     after = of_transcript(later, system="s")
     assert this.breakpoints[-1] in after.breakpoints
+
+
+def test_a_tool_of_a_log_is_what_the_model_sees_of_it():
+    kept = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}, "called": {"name": "x"}}
+    assert ToolDefinition.of(kept) == ToolDefinition(name="look", description="Looks.", input_schema={"type": "object"})
+    assert ToolDefinition.of({"name": "look"}) == ToolDefinition(name="look")

@@ -38,7 +38,7 @@ async def _relayed(sessions: Sessions, agent: Agent, row: Session, head: Relayed
     )
     return prompts.assemble(
         found,
-        tools=[ToolDefinition(**tool) for tool in head.tools],
+        tools=[ToolDefinition.of(tool) for tool in head.tools],
         max_output=head.max_output or agent.max_output,
         may_call=head.parameters.tool_choice != "none",
         parameters=head.parameters,

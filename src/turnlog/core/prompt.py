@@ -3,7 +3,7 @@
 Nothing that changes often comes before the tail, so the next request begins with the bytes of this one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -23,6 +23,13 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     name: str
     description: str = ""
     input_schema: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> "ToolDefinition":
+        """A tool as a log keeps it, where it may have more fields than the model sees."""
+        return cls(
+            name=kept["name"], description=kept.get("description", ""), input_schema=kept.get("input_schema", {})
+        )
 
 
 class Prompt(Struct, frozen=True, kw_only=True):

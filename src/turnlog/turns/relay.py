@@ -272,7 +272,7 @@ class Relays:
             call.summary = made.summary
         prompt = prompts.assemble(
             shown,
-            tools=[ToolDefinition(**tool) for tool in agent.limits.tools],
+            tools=[ToolDefinition.of(tool) for tool in agent.limits.tools],
             max_output=upstream.max_output or agent.max_output,
             may_call=upstream.parameters.tool_choice != "none",
             parameters=upstream.parameters,

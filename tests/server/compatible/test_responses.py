@@ -370,6 +370,62 @@ def test_what_is_not_served_is_ignored_and_named(relay):
     assert [tool["function"]["name"] for tool in relay.sent()["tools"]] == ["look"]
 
 
+RUN = {"type": "custom", "name": "run", "description": "Runs.", "format": {"type": "grammar", "definition": "s: /./"}}
+SPAWN = {"type": "function", "name": "spawn", "parameters": {"type": "object", "properties": {}}}
+GROUPED = [
+    {"type": "namespace", "name": "functions", "description": "", "tools": [RUN]},
+    {"type": "namespace", "name": "team", "tools": [SPAWN, {"type": "web_search"}]},
+]
+
+
+@pytest.mark.parametrize("way", ["field", "item"])
+def test_tools_in_namespaces_and_tools_that_take_text_are_functions_upstream(relay, way):
+    """Their calls come back as the client expects them, whole, streamed, and when they are retrieved."""
+    calls = (
+        {"id": "c1", "name": "run", "input": {"input": "print(1)"}},
+        {"id": "c2", "name": "team__spawn", "input": {}},
+    )
+    relay.say(Said(calls=calls), Said(text="Done."))
+    asked = [{"role": "user", "content": "Run it."}]
+    given = {"tools": GROUPED} if way == "field" else {}
+    brought = [] if way == "field" else [{"type": "additional_tools", "role": "developer", "tools": GROUPED}]
+    answer = create(relay, input=[*brought, *asked], stream=True, **given)
+    events = [data for _, data in frames(answer.text)]
+    told = [event["input"] for event in events if event["type"] == "response.custom_tool_call_input.done"]
+    assert told == ["print(1)"]
+    output = events[-1]["response"]["output"]
+    named = [(item["type"], item["name"], item.get("namespace")) for item in output]
+    assert named == [("custom_tool_call", "run", "functions"), ("function_call", "spawn", "team")]
+    assert (output[0]["input"], output[1]["arguments"]) == ("print(1)", "{}")
+    assert "tools.web_search" in answer.headers["turnlog-ignored"]
+    [run, spawn] = [tool["function"] for tool in relay.sent()["tools"]]
+    assert (run["name"], spawn["name"]) == ("run", "team__spawn")
+    assert "s: /./" in run["description"]
+    assert (
+        relay.openai().responses.retrieve(events[-1]["response"]["id"]).model_dump()["output"][0]["input"] == "print(1)"
+    )
+
+    results = [
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "1"},
+        {"type": "function_call_output", "call_id": "c2", "output": "spawned"},
+    ]
+    again = create(relay, input=[*brought, *asked, *output, *results], **given)
+    assert again.headers["turnlog-match"] == "continued"
+    sent = relay.sent()["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool"]
+    assert json.loads(sent[1]["tool_calls"][0]["function"]["arguments"]) == {"input": "print(1)"}
+
+
+def test_whole_and_streamed_calls_of_text_are_told_alike(relay):
+    relay.say(*[Said(calls=({"id": "c1", "name": "run", "input": "{not json"},))] * 2)
+    whole = create(relay, input="Run it.", tools=[RUN]).json()["output"][0]
+    streamed = frames(create(relay, input="Run it!", tools=[RUN], stream=True).text)[-1][1]["response"]["output"][0]
+    for item in (whole, streamed):
+        assert (item["type"], item["name"]) == ("custom_tool_call", "run")
+        assert "namespace" not in item
+    assert whole["input"] == streamed["input"]
+
+
 def test_parameters_reach_the_upstream(relay):
     relay.say()
     schema = {"type": "object", "properties": {}}

@@ -15,7 +15,7 @@ from ...core.entries import Assistant, Block, tool_uses
 from ...providers import CallPiece, Delta
 from ...settings import ApiSettings
 from ...turns.relay_call import RelayCall, pieces_of, written_input
-from . import errors, response_items as items, response_objects as objects
+from . import errors, response_items as items, response_objects as objects, response_tools
 from .reading import WireRequest
 from .response_items import ResponseItem
 from .response_objects import ResponseFacts
@@ -61,6 +61,7 @@ class ResponseWriter:
         self._calls: dict[int, _OpenItem] = {}
         self._answer_items = 0
         self._is_told = False
+        self._called = response_tools.called(facts.tools)
         self._response: dict[str, Any] = {}
 
     def now(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class ResponseWriter:
     def output_of(self, reply: Assistant) -> list[ResponseItem]:
         call = self._call
         content = reply.content if self._shows_thinking else without_thinking(reply)
-        said = items.answer_items(content, call.session_id, call.turn, seals=self._seals)
+        said = items.answer_items(content, call.session_id, call.turn, seals=self._seals, called=self._called)
         made = self._compaction()
         return [made, *said] if made else said
 
@@ -208,7 +209,7 @@ class ResponseWriter:
         opened, frames = self._calls.get(piece.index), b""
         if opened is None:
             frames = self._close(but_unfinished_calls=True)
-            call = items.call_item("", piece.id, piece.name, "", "in_progress")
+            call = items.call_item("", piece.id, piece.name, "", "in_progress", self._called.get(piece.name))
             opened, added = self._begin("fc", {name: value for name, value in call.items() if name != "id"})
             opened.texts.append([])
             self._calls[piece.index] = opened
@@ -216,6 +217,8 @@ class ResponseWriter:
         if not piece.input or opened not in self._open:  # whatever comes after a whole input is of no use
             return frames
         opened.texts[0].append(piece.input)
+        if "input" in opened.item:  # text, which is told when all of its JSON is there
+            return frames
         return frames + self._within(opened, "response.function_call_arguments.delta", delta=piece.input)
 
     def _close(self, status: str = "completed", *, but_unfinished_calls: bool = False) -> bytes:
@@ -237,14 +240,22 @@ class ResponseWriter:
                 parts = [items.text_part("".join(pieces)) for pieces in opened.texts]
                 opened.item = {**opened.item, "status": status, "content": parts}
             case "fc":
-                written = "".join(opened.texts[0]) or "{}"
-                name = opened.item["name"]
-                frames = self._within(opened, "response.function_call_arguments.done", name=name, arguments=written)
-                opened.item = {**opened.item, "status": status, "arguments": written}
+                frames = self._end_call(opened, "".join(opened.texts[0]), status)
             case _:
                 frames = self._end_reasoning(opened)
         self._output.append(opened.item)
         return frames + self._event("response.output_item.done", output_index=opened.index, item=opened.item)
+
+    def _end_call(self, opened: _OpenItem, written: str, status: str) -> bytes:
+        if "input" in opened.item:
+            text = response_tools.text_of(written)
+            opened.item = {**opened.item, "status": status, "input": text}
+            frames = self._within(opened, "response.custom_tool_call_input.delta", delta=text)
+            return frames + self._within(opened, "response.custom_tool_call_input.done", input=text)
+        written = written or "{}"
+        opened.item = {**opened.item, "status": status, "arguments": written}
+        done = "response.function_call_arguments.done"
+        return self._within(opened, done, name=opened.item["name"], arguments=written)
 
     def _end_reasoning(self, opened: _OpenItem) -> bytes:
         frames = b""

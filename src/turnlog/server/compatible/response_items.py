@@ -7,7 +7,8 @@ back; no other API is sent it (`core/wires`).
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -17,14 +18,15 @@ from ...core.entries import Assistant, Block, Content, Message, ToolResult, User
 from ...core.plain import as_text
 from ...providers.tool_input import read_input
 from ...turns.relay_call import written_input
-from . import reading, response_ids as ids
+from . import reading, response_ids as ids, response_tools
 from .errors import InvalidField
 
 ResponseItem: TypeAlias = dict[str, Any]
 REASONING = "tlr1."
 """How the `encrypted_content` of reasoning begins that came from here: a signed block of the upstream's."""
 HEAD_ROLES = ("system", "developer")
-ANSWER_KINDS = ("function_call", "reasoning")
+ANSWER_KINDS = ("function_call", "custom_tool_call", "reasoning")
+OUTPUT_KINDS = ("function_call_output", "custom_tool_call_output")
 
 
 class ItemHead(Struct):
@@ -91,7 +93,7 @@ def _fields(item: Any) -> ResponseItem:
 
 def _message(item: ResponseItem) -> Message:
     match item:
-        case {"type": "function_call_output"}:
+        case {"type": kind} if kind in OUTPUT_KINDS:
             return _output(item)
         case {"role": "user"} if item.get("type") in (None, "message"):
             return User(content=reading.content_of(item.get("content")))
@@ -104,7 +106,7 @@ def _message(item: ResponseItem) -> Message:
 def _output(item: ResponseItem) -> ToolResult:
     call_id = item.get("call_id")
     if not isinstance(call_id, str) or not call_id:
-        raise InvalidField("function_call_output needs call_id")
+        raise InvalidField(f"{item['type']} needs call_id")
     return ToolResult(tool_use_id=call_id, content=reading.content_of(item.get("output")))
 
 
@@ -113,9 +115,15 @@ def _answer_blocks(item: ResponseItem) -> list[Block]:
         case {"type": "function_call", "call_id": str(call_id), "name": str(name), "arguments": str(written)} if (
             call_id and name
         ):
-            return [{"type": "tool_use", "id": call_id, "name": name, "input": read_input(written)}]
+            return [_call_block(item, call_id, name, read_input(written))]
+        case {"type": "custom_tool_call", "call_id": str(call_id), "name": str(name), "input": str(text)} if (
+            call_id and name
+        ):
+            return [_call_block(item, call_id, name, {response_tools.INPUT: text})]
         case {"type": "function_call"}:
             raise InvalidField("function_call needs call_id, name and arguments")
+        case {"type": "custom_tool_call"}:
+            raise InvalidField("custom_tool_call needs call_id, name and input")
         case {"type": "reasoning"}:
             return _reasoning_blocks(item)
         case {"role": "assistant"} if item.get("type") in (None, "message"):
@@ -125,6 +133,11 @@ def _answer_blocks(item: ResponseItem) -> list[Block]:
             raise InvalidField(f"the role {str(role)[:40]!r} is not known", hint="Use user, assistant or developer.")
         case _:
             raise unsupported(item.get("type"))
+
+
+def _call_block(item: ResponseItem, call_id: str, name: str, given: Any) -> Block:
+    named = response_tools.flat(name, item.get("namespace"))
+    return {"type": "tool_use", "id": call_id, "name": named, "input": given}
 
 
 def unsupported(kind: Any) -> InvalidField:
@@ -194,23 +207,35 @@ def parted(content: Content) -> list[AnswerItem]:
 
 
 def answer_items(
-    content: Content, session: str, seq: int, *, first: int = 0, seals: bool = False, status: str = "completed"
+    content: Content,
+    session: str,
+    seq: int,
+    *,
+    first: int = 0,
+    seals: bool = False,
+    status: str = "completed",
+    called: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[ResponseItem]:
-    """`first`: the number of the first item. `seals`: whether reasoning carries what its upstream signed."""
+    """`first`: the number of the first item. `seals`: whether reasoning carries what its upstream signed. `called`: as
+    `response_tools.called` gives it.
+    """
     return [
-        _answer_item(part, ids.item(part.kind, session, seq, n), seals, status)
+        _answer_item(part, ids.item(part.kind, session, seq, n), seals, status, called)
         for n, part in enumerate(parted(content), first)
     ]
 
 
-def _answer_item(part: AnswerItem, item_id: str, seals: bool, status: str) -> ResponseItem:
+def _answer_item(
+    part: AnswerItem, item_id: str, seals: bool, status: str, called: Mapping[str, Mapping[str, Any]]
+) -> ResponseItem:
     block = part.blocks[0]
     match part.kind:
         case "msg":
             texts = [text_part(str(one["text"])) for one in part.blocks]
             return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": texts}
         case "fc":
-            return call_item(item_id, str(block.get("id")), str(block.get("name")), written_input(block), status)
+            name = str(block.get("name"))
+            return call_item(item_id, str(block.get("id")), name, written_input(block), status, called.get(name))
         case _:
             return reasoning_item(item_id, str(block.get("thinking") or ""), _sealed_of(block) if seals else None)
 
@@ -224,9 +249,15 @@ def text_part(text: str) -> ResponseItem:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def call_item(item_id: str, call_id: str, name: str, arguments: str, status: str) -> ResponseItem:
-    call = {"call_id": call_id, "name": name, "arguments": arguments}
-    return {"id": item_id, "type": "function_call", "status": status, **call}
+def call_item(
+    item_id: str, call_id: str, name: str, arguments: str, status: str, called: Mapping[str, Any] | None = None
+) -> ResponseItem:
+    """`called`: how the client calls the tool."""
+    named = {"call_id": call_id, "name": name, **(called or {})}
+    if named.pop("type", "") == response_tools.CUSTOM:
+        text = response_tools.text_of(arguments) if arguments else ""
+        return {"id": item_id, "type": "custom_tool_call", "status": status, **named, "input": text}
+    return {"id": item_id, "type": "function_call", "status": status, **named, "arguments": arguments}
 
 
 def reasoning_item(item_id: str, words: str, coded: str | None) -> ResponseItem:

@@ -14,7 +14,7 @@ from ...core.parameters import JSON_OBJECT, Parameters, ToolChoice
 from ...errors import UsageError
 from ...settings import ApiSettings
 from ...turns.context_edits import NO_EDITS, ContextEdits
-from . import compaction_doors, reading, response_ids as ids, response_items as items
+from . import compaction_doors, reading, response_ids as ids, response_items as items, response_tools
 from .errors import InvalidField, Unknown
 from .reading import RequestFields, WireRequest
 from .response_items import HEAD_ROLES, ItemHead
@@ -102,7 +102,7 @@ def read(fields: RequestFields, found: ReadInput, headers: Mapping[str, str], ap
     model = fields.needed("model", str)
     fields.refuse("prompt")
     is_compaction = found.given.triggers_compaction
-    raws, heads = found.given.raws, found.given.heads
+    raws, heads, more_tools = _without_tools(found.given)
     if is_compaction:
         raws, heads = raws[:-1], heads[:-1]
     instructions = fields.take("instructions", str, "") or ""
@@ -110,7 +110,7 @@ def read(fields: RequestFields, found: ReadInput, headers: Mapping[str, str], ap
     _check_rest(heads, first, found, is_compaction=is_compaction)
     messages, starts = items.grouped(raws[first:], heads[first:])
     ignored: list[str] = []
-    tools = _tools(fields.take("tools", list[Any], []) or [], ignored)
+    tools = response_tools.read([*(fields.take("tools", list[Any], []) or []), *more_tools], ignored)
     named = {name: value for name in api.session_from if (value := fields.take(name, str))}
     metadata = metadata_of(fields)
     store = fields.take("store", bool)
@@ -139,6 +139,18 @@ def read(fields: RequestFields, found: ReadInput, headers: Mapping[str, str], ap
         echo=echo,
         edits=edits,
     )
+
+
+def _without_tools(given: InputItems) -> tuple[list[bytes], list[ItemHead], list[Any]]:
+    """(items, their heads, the tools that other items bring)"""
+    rest = [n for n, head in enumerate(given.heads) if head.type != response_tools.ADDITIONAL]
+    tools: list[Any] = []
+    for number in sorted({*range(len(given.raws))} - {*rest}):
+        item = cast("dict[str, Any]", reading.decode(given.raws[number], dict[str, Any], f"input[{number}]"))
+        if not isinstance(more := item.get("tools"), list):
+            raise InvalidField("additional_tools needs tools", param=f"input[{number}]")
+        tools += cast("list[Any]", more)
+    return [given.raws[n] for n in rest], [given.heads[n] for n in rest], tools
 
 
 def _head(raws: Sequence[bytes], heads: Sequence[ItemHead]) -> tuple[list[str], int]:
@@ -231,26 +243,6 @@ def metadata_of(fields: RequestFields) -> dict[str, str]:
                 param="metadata",
             )
     return cast("dict[str, str]", given)
-
-
-def _tools(given: list[Any], ignored: list[str]) -> list[dict[str, Any]]:
-    """Functions. Tools of other kinds are ignored and named."""
-    reading.check_tools(given)
-    tools: list[dict[str, Any]] = []
-    for number, tool in enumerate(given):
-        where = f"tools[{number}]"
-        match tool:
-            case {"type": "function", "name": name}:
-                made = cast("dict[str, Any]", tool)
-                tools.append(reading.own_tool(name, made.get("description"), made.get("parameters"), where))
-                if made.get("strict"):
-                    ignored.append("tools.strict")
-            case {"type": str(kind)} if kind != "function":
-                ignored.append(f"tools.{kind}")
-            case _:
-                raise InvalidField("a tool is {type: function, name, …}", param=where)
-    reading.check_names(tools)
-    return tools
 
 
 def _parameters(fields: RequestFields, ignored: list[str]) -> Parameters:
@@ -349,7 +341,7 @@ def read_compaction(
 ) -> WireRequest:
     """POST /v1/responses/compact: the input is compacted, and `instructions` say what the summary should keep."""
     model, focus = fields.needed("model", str), fields.take("instructions", str, "") or ""
-    raws, heads = found.given.raws, found.given.heads
+    raws, heads, _ = _without_tools(found.given)
     texts, first = _head(raws, heads)
     if len(heads) == first and not (found.after or found.point):
         raise InvalidField("there is nothing to compact", param="input")
