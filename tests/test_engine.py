@@ -310,3 +310,204 @@ def test_trio_callers_wait_in_a_thread(engine):
         return await engine.arun(give("trio"))
 
     assert trio.run(main) == "trio"
+
+
+async def where():
+    return threading.get_ident()
+
+
+def test_a_short_call_is_run_by_the_calling_thread(engine):
+    engine.run(give(1))
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        found = await engine.arun(where(), here=True), await engine.arun(which_loop(), here=True)
+        assert asyncio.get_running_loop() is loop
+        assert asyncio.current_task() is task
+        return found
+
+    async def which_loop():
+        assert asyncio.current_task() is not None
+        return asyncio.get_running_loop()
+
+    assert engine.run(where(), here=True) == threading.get_ident()
+    thread, loop = asyncio.run(main())
+    assert thread == threading.get_ident()
+    assert engine.owns(loop)
+    assert engine.run(where()) != threading.get_ident()
+
+
+def test_a_call_that_waits_is_continued_by_the_engines_thread(engine):
+    engine.run(give(1))
+
+    async def waits():
+        before = threading.get_ident()
+        await asyncio.sleep(0.001)
+        return before, threading.get_ident()
+
+    before, after = engine.run(waits(), here=True)
+    assert before == threading.get_ident()
+    assert after != before
+
+    async def main():
+        return await engine.arun(waits(), here=True)
+
+    assert asyncio.run(main())[0] == threading.get_ident()
+
+
+def test_a_call_is_passed_on_while_the_engine_is_busy(engine):
+    begun, may_end = threading.Event(), threading.Event()
+
+    async def busy():
+        begun.set()
+        may_end.wait()
+
+    other = threading.Thread(target=engine.run, args=(busy(),))
+    other.start()
+    begun.wait()
+    threading.Timer(0.01, may_end.set).start()
+    assert engine.run(where(), here=True) not in (threading.get_ident(), other.ident)
+    other.join()
+
+
+def test_no_two_threads_run_the_loop_at_once(engine):
+    inside, most, done = [], [], []
+
+    async def work():
+        for _ in range(3):
+            inside.append(1)
+            most.append(len(inside))
+            for _ in range(200):
+                pass
+            inside.pop()
+            await asyncio.sleep(0)
+        done.append(1)
+
+    def many():
+        for _ in range(100):
+            engine.run(work(), here=True)
+
+    threads = [threading.Thread(target=many) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 600
+    assert max(most) == 1
+
+
+def test_a_timer_of_a_call_that_has_ended_is_kept(engine):
+    rung = threading.Event()
+    engine.run(give(1))
+
+    async def plan():
+        asyncio.get_running_loop().call_later(0.001, rung.set)
+
+    engine.run(plan(), here=True)
+    assert rung.wait(60)
+
+
+def test_an_error_of_a_call_that_runs_here_reaches_the_caller(engine):
+    engine.run(give(1))
+    for error in (turnlog.NotFound(), SystemExit(3), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            engine.run(fail(error), here=True)
+    assert engine.run(where(), here=True) == threading.get_ident()
+
+
+def test_a_call_that_runs_here_cannot_wait_for_the_loop_either(engine):
+    engine.run(give(1))
+
+    async def inner():
+        return engine.run(give(1))
+
+    with pytest.raises(turnlog.UsageError, match="own event loop"):
+        engine.run(inner(), here=True)
+
+
+def test_the_callers_other_tasks_get_their_turn(engine):
+    async def main():
+        passes = 0
+
+        async def other():
+            nonlocal passes
+            while True:
+                passes += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        for _ in range(80):
+            await engine.arun(where(), here=True)
+        task.cancel()
+        return passes
+
+    engine.run(give(1))
+    assert asyncio.run(main()) >= 10
+
+
+LATE = """
+import os, signal, sys
+from turnlog.runtime.engine import shared
+
+told = []
+
+def ends(number, frame):
+    told.append(number)
+    raise SystemExit(7)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, ends)
+handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+
+async def nothing():
+    pass
+
+async def work(number):
+    os.kill(os.getpid(), number)
+    for _ in range(10_000):
+        pass
+    told.append("whole")
+
+shared().run(nothing())
+for number, expected in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)):
+    try:
+        shared().run(work(number), here=True)
+    except expected as error:
+        told.append(type(error).__name__)
+assert told == ["whole", "KeyboardInterrupt", "whole", signal.SIGTERM, "SystemExit"], told
+assert handlers == [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+"""
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_a_signal_does_not_cut_short_a_call_that_runs_in_the_main_thread(debug):
+    environment = os.environ | {"PYTHONASYNCIODEBUG": debug}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LATE], capture_output=True, text=True, timeout=120, env=environment
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_engine_that_is_closed_meanwhile_ends_all_calls():
+    engine = Engine()
+    engine.run(give(1))
+    stop, told = threading.Event(), []
+
+    def many():
+        while not stop.is_set():
+            try:
+                engine.run(give(1), here=True)
+            except turnlog.StoreUnavailable:
+                told.append("closed")
+
+    threads = [threading.Thread(target=many) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        engine.close()
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    engine.close()

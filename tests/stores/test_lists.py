@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -170,3 +171,92 @@ def test_closing_while_the_index_is_being_filled_reports_nothing(tmp_path, monke
 
     asyncio.run(run())
     assert reported == []
+
+
+def columns(path):
+    db = SqliteConnection(path)
+    try:
+        return db.all("SELECT * FROM sessions ORDER BY session_id")
+    finally:
+        db.close()
+
+
+def test_the_columns_follow_the_row_append_by_append(tmp_path):
+    """An append sets only the columns that it changes; a reindex sets all."""
+
+    async def run():
+        async with open_store(f"sqlite:{tmp_path}/s.db") as store:
+            async with store.lease("s") as lease:
+                await store.append("s", [opened("s")], lease=lease)
+                for bodies in (
+                    [said("Straße \ud800"), answered("b")],
+                    [entry(type="title", title="Ein Titel \ud800", by="user")],
+                    [said("c"), answered("d")],
+                    [entry(type="status", value="archived")],
+                    [entry(type="rewind", to=3)],
+                    [said("e")],
+                    [entry(type="status", value="active")],
+                ):
+                    await store.append("s", bodies, lease=lease)
+                    before = columns(tmp_path / "s.db")
+                    await store.reindex()
+                    assert columns(tmp_path / "s.db") == before
+            await store.append("s", [entry(type="title", title="later", by="user")])
+            await store.append("s", [entry(type="title", title="latest", by="user")])
+            assert [row.title for row in (await store.find(Query(q="latest"))).items] == ["latest"]
+            assert not (await store.find(Query(q="later"))).items
+
+    asyncio.run(run())
+
+
+def test_an_append_writes_no_index_that_it_does_not_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_store, "INDEX_AFTER_S", 60)
+    unchanged = ("sessions_by_status", "sessions_by_channel", "sessions_words", "sessions_by_key")
+
+    async def run():
+        async with open_store(f"sqlite:{tmp_path}/s.db") as store:
+            async with store.lease("s") as lease:
+                await store.append("s", [opened("s"), said("a"), answered("b")], lease=lease)
+                size = (tmp_path / "s.db-wal").stat().st_size
+                await store.append("s", [said("c"), answered("d")], lease=lease)
+            db = SqliteConnection(tmp_path / "s.db")
+            pages = dict(db.all("SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0"))
+            db.close()
+            written = (tmp_path / "s.db-wal").read_bytes()[size:]
+            frame = 24 + 4096
+            assert written
+            assert len(written) % frame == 0
+            numbers = {int.from_bytes(written[at : at + 4]) for at in range(0, len(written), frame)}
+            assert pages["sessions"] in numbers
+            assert numbers.isdisjoint(pages[name] for name in unchanged)
+
+    asyncio.run(run())
+
+
+def test_words_are_indexed_when_appends_pause_or_at_the_latest_in_time(tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=100.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(sqlite_store, "time", clock)
+    monkeypatch.setattr(sqlite_store, "INDEX_AFTER_S", 60)  # no timer runs out here
+    indexed = []
+
+    async def look(store, latest):
+        store._indexing.cancel()
+        monkeypatch.setattr(store, "_index_now", indexed.append)
+        store._index_in_time(latest)
+
+    async def run():
+        async with open_store(f"sqlite:{tmp_path}/s.db") as store:
+            await store.append("s", [opened("s")])
+            clock.now = 159.0
+            await look(store, latest=1_000.0)
+            assert not indexed, "the last append was 59 seconds ago"
+            assert store._indexing.when() > asyncio.get_running_loop().time(), "it looks again"
+            clock.now = 160.0
+            await look(store, latest=1_000.0)
+            assert indexed == [160.0]
+            await store.append("s", [entry(type="title", title="busy", by="user")])
+            await look(store, latest=160.0)
+            assert indexed == [160.0, 160.0], "not later than that, although something was just written"
+
+    asyncio.run(run())

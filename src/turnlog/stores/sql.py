@@ -27,14 +27,16 @@ NAMES = {"id": "session_id", "key": "session_key", "agent": "agent_id", "last_at
 _INNER = ("last_seq", "boundary", "selected_n", "unfinished", "last_role", "peer", "fold")
 _FIELDS = (*(name for name in SessionRow.__struct_fields__ if name != "file_path"), *_INNER)
 _CONSTANT = frozenset(("id", "key", "agent", "channel", "label", "created_at"))
-_values = attrgetter(*_FIELDS)
+fields_in: Callable[[Session], tuple[Any, ...]] = attrgetter(*_FIELDS)
+"""The values of a row in the order of `FIELD_COLUMNS`."""
 
 
 def column(field: str) -> str:
     return NAMES.get(field, field)
 
 
-COLUMNS = (*map(column, _FIELDS), "meta_json")
+FIELD_COLUMNS = tuple(map(column, _FIELDS))
+COLUMNS = (*FIELD_COLUMNS, "meta_json")
 CHANGING = (*(column(name) for name in _FIELDS if name not in _CONSTANT), "meta_json")
 """Columns that an append may change. The others, and their indexes, are left alone."""
 RANKS = {sort: tuple(map(column, fields)) for sort, fields in queries.RANKS.items()}
@@ -44,7 +46,7 @@ OLDER_ROWS = f"fold < {FOLD}"
 
 def types_of(types: Mapping[type, str]) -> tuple[str, ...]:
     """The types of `COLUMNS`. `types`: of the database."""
-    values = (*_values(Session(id="", key="", agent="", channel="")), "")
+    values = (*fields_in(Session(id="", key="", agent="", channel="")), "")
     return tuple(types[str if value is None else type(value)] for value in values)
 
 
@@ -68,7 +70,7 @@ def definitions(types: Mapping[type, str]) -> dict[str, str]:
 
 def values_of(row: Session, storable: Callable[[str], str]) -> tuple[Any, ...]:
     """The values in the order of `COLUMNS`. `storable`: what the database can hold of a text."""
-    values = [storable(value) if isinstance(value, str) else value for value in _values(row)]
+    values = [storable(value) if isinstance(value, str) else value for value in fields_in(row)]
     return (*values, native.encode_plain(row).decode())
 
 

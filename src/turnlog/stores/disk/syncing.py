@@ -93,8 +93,8 @@ class RecentCost:
 
 
 def patience_s(loop: asyncio.AbstractEventLoop) -> float:
-    """How long a single piece of work may block this loop."""
-    return ENGINE_INLINE_MAX_S if isinstance(loop, EngineLoop) else INLINE_MAX_S
+    """How long a single piece of work may block this loop, and the caller's if that waits for it."""
+    return ENGINE_INLINE_MAX_S if isinstance(loop, EngineLoop) and not loop.another_waits else INLINE_MAX_S
 
 
 class Uncancellable(asyncio.Future[Any]):

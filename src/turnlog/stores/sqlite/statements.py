@@ -1,11 +1,13 @@
 """Queries to SQLite: rows, entries, lists. Every function takes the connection to use."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from ...codecs import native
 from ...core import facts as session_facts, query as queries
 from ...core.entries import Entry
 from ...core.facts import Fact, FactChange, FactChoice
@@ -69,6 +71,23 @@ _SAVE = (
 
 def save(db: SqliteConnection, row: Session) -> None:
     db.run(_SAVE, (*sql.values_of(row, _storable), _storable(queries.haystack(row))))
+
+
+def update(db: SqliteConnection, before: Session, row: Session) -> None:
+    """Saves the row over one that this store has saved. SQLite writes an index anew for each column that a statement
+    sets, also to the same value; so only what changed is set.
+    """
+    fields = zip(sql.FIELD_COLUMNS, sql.fields_in(before), sql.fields_in(row), strict=True)
+    changed: dict[str, Any] = {name: new for name, old, new in fields if new != old}
+    if (haystack := queries.haystack(row)) != queries.haystack(before):
+        changed["haystack"] = haystack
+    values = [_storable(value) if isinstance(value, str) else value for value in changed.values()]
+    db.run(_setting(tuple(changed)), (*values, native.encode_plain(row).decode(), row.id))
+
+
+@lru_cache(maxsize=64)
+def _setting(names: tuple[str, ...]) -> str:
+    return f"UPDATE sessions SET {', '.join(f'{name} = ?' for name in (*names, 'meta_json'))} WHERE session_id = ?"
 
 
 def _storable(text: str) -> str:

@@ -6,6 +6,7 @@ SQLite comes with apsw, because the system's own may have the WAL-reset defect (
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import chain
@@ -39,6 +40,9 @@ log = logging.getLogger("turnlog.stores.sqlite")
 INLINE_ROWS = 256
 """Larger reads run in a thread."""
 INDEX_AFTER_S = 0.5
+"""The pause without appends before indexing: indexing costs more than storing, and a search does it if needed."""
+INDEX_LATEST_S = 5.0
+"""The longest delay if appends do not pause: otherwise a search would have ever more to do."""
 ROWS_KEPT = 1_024
 
 T = TypeVar("T")
@@ -59,6 +63,7 @@ class SqliteStore:
         self._reading = asyncio.Lock()
         self._indexing: asyncio.TimerHandle | None = None
         self._closing = False
+        self._written_at = 0.0
         self._erase = False
         self._searcher = Searcher(self.read)
         self._rest: SqliteConnection | None = None
@@ -124,7 +129,9 @@ class SqliteStore:
 
         appended = await self._writer.run(change)
         self._watchers.wake(session_id)
-        self._index_later()
+        self._written_at = time.monotonic()
+        if self._indexing is None:
+            self._index_later(self._written_at + INDEX_LATEST_S)
         return appended
 
     def _append(
@@ -137,7 +144,8 @@ class SqliteStore:
         leased: bool,
         incarnation: str | None,
     ) -> Appended:
-        before = self._rows.get(session_id) or statements.row_of(db, session_id)
+        saved = self._rows.get(session_id)
+        before = saved or statements.row_of(db, session_id)
         check_expected(before, expect, session_id, incarnation)
         if expect_fact is not None:
             session_facts.check_expected(expect_fact, statements.seq_of_fact(db, session_id, *expect_fact[:2]))
@@ -157,7 +165,10 @@ class SqliteStore:
                 for e, line in zip(entries, lines, strict=True)
             ],
         )
-        statements.save(db, row)
+        if saved is None:
+            statements.save(db, row)
+        else:
+            statements.update(db, saved, row)
         statements.index_facts(db, session_id, session_facts.changes(entries))
         if len(self._rows) > ROWS_KEPT:
             self._rows.clear()
@@ -258,11 +269,19 @@ class SqliteStore:
             while await self._writer.run(statements.refold_older, aside=True):
                 pass
 
-    def _index_later(self) -> None:
+    def _index_later(self, latest: float) -> None:
         if self._indexing is None and not self._closing:
-            self._indexing = asyncio.get_running_loop().call_later(INDEX_AFTER_S, self._index_now)
+            self._indexing = asyncio.get_running_loop().call_later(INDEX_AFTER_S, self._index_in_time, latest)
 
-    def _index_now(self) -> None:
+    def _index_in_time(self, latest: float) -> None:
+        now = time.monotonic()
+        if now < latest and now < self._written_at + INDEX_AFTER_S:
+            self._indexing = None
+            self._index_later(latest)
+        else:
+            self._index_now(now)
+
+    def _index_now(self, since: float) -> None:
         async def some() -> None:
             more = False
             try:
@@ -273,7 +292,7 @@ class SqliteStore:
                 report("search index", error)
             self._indexing = None
             if more:
-                self._index_later()
+                self._index_later(since)
 
         self._index_task = asyncio.ensure_future(some())
 
@@ -291,7 +310,7 @@ class SqliteStore:
         await self._writer.run(change)
         self._watchers.wake(session_id)
         self._erase = True
-        self._index_later()
+        self._index_later(time.monotonic())
 
     async def erase(
         self,

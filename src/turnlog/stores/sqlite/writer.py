@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from ...errors import Corrupt, NotAStore, StoreError, StoreUnavailable, TurnlogError, UsageError
-from ..disk.syncing import RecentCost, Uncancellable, patience_s
+from ..disk.syncing import PASS_EVERY, RecentCost, Uncancellable, patience_s
 from .connection import SqliteConnection
 
 INLINE_UNSYNCED_MAX_S = 0.02
@@ -42,6 +42,7 @@ class SqliteWriter:
         self._waiting: Job = []
         self._busy = False
         self._scheduled = False
+        self._streak = 0
         self._cost = RecentCost()
         self._aside = False
         self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, Job] | None] = SimpleQueue()
@@ -59,8 +60,17 @@ class SqliteWriter:
         done = Uncancellable(loop=loop)
         self._waiting.append((change, done))
         self._aside = self._aside or aside
-        self._schedule(loop)
-        return await done
+        if self._is_alone(loop):
+            self._start(loop)
+        else:
+            self._schedule(loop)
+        return done.result() if done.done() else await done
+
+    def _is_alone(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether nothing else is ready to run that could add to the transaction, as in `Syncer.request`."""
+        self._streak += 1
+        free = len(self._waiting) == 1 and not self._busy and not getattr(loop, "_ready", True)
+        return free and self._streak % PASS_EVERY != 0
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._scheduled and not self._busy:
