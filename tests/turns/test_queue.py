@@ -708,3 +708,20 @@ def test_a_session_deleted_while_messages_wait_ends_their_listeners(url):
             assert (await t.sessions.list()).total == 0
 
     run(main())
+
+
+def test_a_listener_that_leaves_while_a_turn_says_nothing_is_forgotten():
+    async def go():
+        stream = TurnStream("s1", 2)
+        for _ in range(3):
+            listener = asyncio.create_task(stream.reach(0))
+            await asyncio.sleep(0)
+            listener.cancel()
+            await asyncio.wait({listener})
+        assert stream._listening == []
+        listener = asyncio.create_task(stream.reach(0))
+        await asyncio.sleep(0)
+        stream.add(Stopped())
+        assert await listener
+
+    asyncio.run(go())

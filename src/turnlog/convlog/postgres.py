@@ -6,12 +6,12 @@ Every statement can be repeated, and none leaves state in a database session, as
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from ..core.session import milliseconds
-from ..errors import StoreError
+from ..errors import StoreError, TurnlogError
 from ..stores.postgres.ledger import new_token
 from ..stores.postgres.pool import PostgresPool
 from ..stores.postgres.schema import CONVLOG, open_beside
@@ -24,6 +24,15 @@ log = logging.getLogger("turnlog.convlog")
 _decode = msgspec.json.Decoder(Record).decode
 
 VACUUM_S = 600.0
+LINES_MAX = 32
+"""Lines in one call. A line has at most 1 MiB of text."""
+WaitingLine: TypeAlias = tuple[tuple[Any, ...], asyncio.Future[None]]
+"""The arguments of `write_1`, and what its caller waits for."""
+_WRITE = """
+SELECT turnlog.write_1(l.agent, l.channel, l.type, l.at, l.sender, l.folded, l.record, l.token)
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::bigint[])
+    AS l (agent, channel, type, at, sender, folded, record, token)
+"""
 _ERASE = """
 WITH gone AS (
     UPDATE turnlog.messages SET sender = '', folded = %s, record_json = %s
@@ -41,21 +50,50 @@ class PostgresBackend:
         self._loose = BLOCK_MESSAGES  # enough messages for a block: earlier writers may have left some
         self._gathering: asyncio.Task[None] | None = None
         self._closing = False
+        self._waiting: list[WaitingLine] = []
+        self._is_writing = False
 
     @classmethod
     async def open(cls, store_url: str) -> "PostgresBackend":
         return cls(await open_beside(store_url, CONVLOG))
 
     async def append(self, agent: str, record: Record) -> None:
+        """Lines that wait during one call go into the next: a call costs much more than a line."""
         folded = "\n".join((record.content, record.sender, record.channel_id)).casefold()
         place = (agent, record.channel_id, record.channel_type, milliseconds(record.ts))
         text = msgspec.json.encode(record).decode()
-        await self._db.all(
-            "SELECT turnlog.write_1(%s, %s, %s, %s, %s, %s, %s, %s)",
-            (*map(_column, place), storable(record.sender), storable(folded), text, new_token()),
-            changes=True,
-        )
-        self._loose += 1
+        values = (*map(_column, place), storable(record.sender), storable(folded), text, new_token())
+        done = asyncio.get_running_loop().create_future()
+        self._waiting.append((values, done))
+        if not self._is_writing:
+            self._is_writing = True
+            self._db.spawn(self._write())
+        await done
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                lines, self._waiting = self._waiting[:LINES_MAX], self._waiting[LINES_MAX:]
+                await self._write_together(lines)
+        finally:
+            self._is_writing = False
+
+    async def _write_together(self, lines: list[WaitingLine]) -> None:
+        # In the order of their conversations: two servers must not wait for each other.
+        values = sorted((line for line, _ in lines), key=lambda line: line[:2])
+        try:
+            await self._db.all(_WRITE, [list(column) for column in zip(*values, strict=True)], changes=True)
+        except BaseException as error:
+            for _, done in lines:
+                if not done.done():
+                    done.set_exception(error)
+            if not isinstance(error, TurnlogError):
+                raise
+            return
+        for _, done in lines:
+            if not done.done():  # its caller may have left
+                done.set_result(None)
+        self._loose += len(lines)
         if self._loose >= BLOCK_MESSAGES and self._gathering is None:
             self._loose = 0
             self._gathering = self._db.spawn(self._gather())

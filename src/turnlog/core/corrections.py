@@ -7,6 +7,7 @@ sentence too many only costs its tokens.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -20,6 +21,9 @@ NEAR_CHARS: Final = SENTENCE_MAX_CHARS
 """How far around an old value its correction may be."""
 SUBJECTS_MAX: Final = 5_000
 """The subjects remembered, and the corrections; the oldest are forgotten first."""
+
+REMEMBERED: Final = 2_048
+"""Sentences whose form is remembered, about 1 MB: a compaction looks at each several times."""
 
 _CUE: Final = re.compile(
     r"\b(?:correction|corrected|actually|no longer|instead of|rather than|i was wrong|i misspoke|my mistake|"
@@ -100,8 +104,13 @@ def corrected(said: Iterable[str], before: Sequence[str] = (), known: Sequence[s
     return Corrected(tuple(found.values()), frozenset(superseded), frozenset(replaced), replaced)
 
 
+@lru_cache(REMEMBERED)
+def _has_cue(sentence: str) -> bool:
+    return _CUE.search(sentence) is not None
+
+
 def _names_old_value(sentence: str) -> bool:
-    return _CUE.search(sentence) is not None and any(True for _ in _old_values(sentence))
+    return len(sentence) <= SENTENCE_MAX_CHARS and _has_cue(sentence) and any(True for _ in _old_values(sentence))
 
 
 def _take(
@@ -115,7 +124,7 @@ def _take(
     is_changed = earlier is not None and _folded(earlier.value) != _folded(value)
     if earlier is not None and is_changed:
         superseded[earlier.sentence] = subject
-    if is_new and (is_changed or _CUE.search(sentence)):
+    if is_new and (is_changed or _has_cue(sentence)):
         _remember(found, subject or sentence, sentence)
     if subject:
         _remember(claims, subject, _Claim(sentence, value))
@@ -132,6 +141,7 @@ def _subject(sentence: str) -> str:
     return _parted(sentence)[0]
 
 
+@lru_cache(REMEMBERED)
 def _parted(sentence: str) -> tuple[str, str]:
     """The subject and the value of a statement; "" where it is none."""
     match = _CLAIM.match(_LEAD.sub("", sentence, count=1))
@@ -159,7 +169,7 @@ def _old_values(sentence: str) -> Iterable[str]:
 
 
 def _without_old(sentence: str) -> str:
-    return _STALE.sub(" ", sentence) if _CUE.search(sentence) else sentence
+    return _STALE.sub(" ", sentence) if _has_cue(sentence) else sentence
 
 
 def lacking(summary: str, correction: str) -> bool:

@@ -48,6 +48,8 @@ READY_S = 3.0
 """The time limit of a readiness check; other calls wait longer for a database to come back."""
 READY_FOR_S = 2.0
 """How long one write proves that the store can be written: frequent checks must not wear out the disk."""
+ACCESSES_MAX = 256
+"""Principals whose `Access` is kept; making one takes longer than finding it."""
 LAST_NOTES_S = 5.0
 """The time for the last lines of the convlog when the server stops."""
 CALLER = "turnlog.token"
@@ -87,6 +89,7 @@ class Service:
         self.gateway: Gateway | None = None
         """Set if there are channels."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._accesses: dict[Principal, Access] = {}
         self._asked_here: WeakKeyDictionary[TurnStream, Session] = WeakKeyDictionary()
         """Turns that answer a message of this server, and their sessions. Channels write to the convlog themselves."""
         self._proved_at = -READY_FOR_S
@@ -100,7 +103,12 @@ class Service:
         return tuple(dict.fromkeys(("main", *self.settings.agents)))
 
     def acting_for(self, who: Principal) -> Access:
-        return self._turnlog.acting_for(who)
+        """An `Access` keeps nothing between calls, so that all requests of a principal share one."""
+        if (found := self._accesses.get(who)) is None:
+            if len(self._accesses) >= ACCESSES_MAX:
+                self._accesses.clear()
+            found = self._accesses[who] = self._turnlog.acting_for(who)
+        return found
 
     def relaying_for(self, who: Principal) -> Relaying:
         return relaying_of(self._turnlog, who)

@@ -35,7 +35,7 @@ class TurnStream:
         """Whether another process has taken over the turn: then the end reported here is not its end."""
         self.events: list[Event] = []
         self.ended = asyncio.Event()
-        self._news = asyncio.Event()
+        self._listening: list[asyncio.Future[None]] = []
 
     @property
     def over(self) -> bool:
@@ -56,8 +56,10 @@ class TurnStream:
         # What is told as done was stored under this lease, whatever became of the lease since.
         self.fenced = self._lease is not None and not self._lease.live and not isinstance(event, Done)
         self.events.append(event)
-        self._news.set()
-        self._news = asyncio.Event()
+        listening, self._listening = self._listening, []
+        for news in listening:
+            if not news.done():  # a listener may have left
+                news.set_result(None)
         if self.over:
             self.ended.set()
 
@@ -73,7 +75,14 @@ class TurnStream:
         while after >= len(self.events):
             if self.over:
                 return False
-            await self._news.wait()
+            news = asyncio.get_running_loop().create_future()
+            self._listening.append(news)
+            try:
+                await news
+            except asyncio.CancelledError:
+                if news in self._listening:
+                    self._listening.remove(news)
+                raise
         return True
 
 

@@ -6,9 +6,9 @@ from the Authorization header or the page's cookie. The address of a client give
 
 import asyncio
 import ipaddress
+import os
 import re
 import time
-import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from http.cookies import CookieError, SimpleCookie
@@ -188,7 +188,7 @@ class GatedRequest:
         self._service = service
         self.method: str = self.scope["method"]
         self.path: str = self.scope["path"]
-        self.request_id = uuid.uuid4().hex[:16]
+        self.request_id = os.urandom(8).hex()
         self.token: Token | None = None
         self.status = 0
         self._start = time.monotonic()
