@@ -34,7 +34,7 @@ def test_the_public_row_has_fields_of_the_row_under_the_same_names():
         if one.name != "file_path":
             assert names[one.name] == one.encode_name
             assert get_type_hints(SessionRow)[one.name] == hints[one.name]
-    assert list(msgspec.to_builtins(public_row(replace(ROW, waiting=True), file_path="f"))) == [
+    assert list(msgspec.to_builtins(public_row(replace(ROW, waiting=True, model="m"), file_path="f"))) == [
         one.encode_name for one in msgspec.structs.fields(SessionRow)
     ]
 

@@ -111,6 +111,11 @@ async def answering_model(t, _):
     return [entry.model for entry in await entries(t) if type(entry).__name__ in ("Assistant", "Compaction")]
 
 
+async def models_offered(place, flags):
+    async with turnlog.open("memory:", home=place, model_name="scripted:/dev/null", **flags) as t:
+        return t.models("main")
+
+
 async def outputs(t, provider):
     return [prompt.max_output for prompt in provider.prompts]
 
@@ -247,6 +252,7 @@ CASES = {
     "model.name": (("offline", "scripted:/dev/null"), model_opened),
     "model.window": ((4_000, 90_000), after(look=limits)),
     "model.max_output": ((100, 200), after("hi", look=outputs)),
+    "model.choices": (((), ("offline",)), of(models_offered)),
     "model.summary_model": ((None, "offline"), after(*[LONG] * 3, look=answering_model, **FOLDS)),
     "compaction.triggers": (
         (["messages:2"], ["manual"]),
@@ -298,14 +304,14 @@ def test_a_setting_makes_a_difference(name, tmp_path):
 
 
 async def as_agent(place, **given):
-    """(what the model was sent, who answered, what the model may call, its files)"""
+    """(what the model was sent, who may answer, who answered, what the model may call, its files)"""
     lines = "".join(f"{name} = {value!r}\n" for name, value in given.items())
     (place / "config.toml").write_text(f"[agents.main]\n{lines}")
     (place / "files").mkdir()
     async with turnlog.open("memory:", home=place) as t:
         prompt = await t.prompt(KEY)
         mode = (await t.agent("main")).approval.mode
-        return prompt.system, (await t.model("main")).name, [tool.name for tool in prompt.tools], mode
+        return prompt.system, t.models("main"), (await t.model("main")).name, [tool.name for tool in prompt.tools], mode
 
 
 @pytest.mark.parametrize("field", settings.AgentSettings.__struct_fields__)
@@ -314,6 +320,7 @@ def test_a_setting_of_an_agent_makes_a_difference(field, tmp_path, monkeypatch):
     values = {
         "system": "Be brief.",
         "model": "scripted:/dev/null",
+        "models": ["scripted:/dev/null"],
         "tools": [],
         "workspace": "files",
         "approval": "none",

@@ -8,13 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from turnlog.codecs import native
-from turnlog.core import admission, session, turns
+from turnlog.core import admission, names, session, turns
 from turnlog.core.admission import admit
 from turnlog.core.entries import (
+    Approval,
     Assistant,
     Compaction,
     Failed,
     Foreign,
+    ModelChoice,
     Opened,
     Origin,
     Pin,
@@ -803,6 +805,25 @@ def test_entries_of_one_append_are_admitted_one_after_the_other():
     row = row_of(*turn(1), *turn(2), folded(4), *turn(3), folded(7, 4))
     admit(row, [Undo(target=9), Undo(target=6)], leased=True)
     refused(row, Undo(target=9), Undo(target=9))
+
+
+def test_the_newest_choice_of_a_model_counts_and_a_rewind_does_not_touch_it():
+    chosen = (*turn(1), ModelChoice(model="a:b"), *turn(2))
+    assert row_of(*chosen).model == "a:b"
+    assert row_of(*chosen, Rewind(to=3)).model == "a:b"
+    assert row_of(*chosen, ModelChoice()).model == ""
+    assert describe(row_of(*turn(1)), log(opened("s"), *chosen)[3:4]).model == "a:b"
+
+
+def test_a_row_holds_no_long_name_and_nothing_that_a_database_refuses():
+    assert len(row_of(ModelChoice(model="m" * 100_000)).model) == names.ROW_TEXT_MAX_CHARS
+    assert row_of(ModelChoice(model="\x00\ud800")).model == "\ufffd?"
+
+
+def test_a_row_tells_whether_a_call_ever_needed_approval():
+    asked = Approval(state="requested", call="c1")
+    assert not row_of(*turn(1)).needed_approval
+    assert row_of(*turn(1), asked, Failed(code="stopped"), *turn(2)).needed_approval
 
 
 def test_pins_have_a_limit():

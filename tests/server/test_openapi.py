@@ -94,6 +94,7 @@ def test_schemathesis_finds_nothing(tmp_path, phases):
 
 
 VALID = {"message": "x", "text": "xyz", "sessionId": "known", "title": "x", "to": 1, "word": "approved"}
+VALID["model"] = ""
 WRONG = {"boolean": [0, 1, "true", None], "integer": ["1", 1.5, True], "string": [5, True, ["x"]], "array": ["x", {}]}
 WRONG["object"] = ["x", 5, ["x"]]
 

@@ -122,7 +122,7 @@ class CallingVerbs(RewindingVerbs):
         tell: Tell | None = None,
     ) -> Assistant:
         row = await self._finder.answered(where)
-        agent = await self._ready(row.agent)
+        agent = await self._ready(row)
         scaled = await self._scaled(agent)
         # Which tools this call has is not known here.
         limits = replace(scaled, system=system or scaled.system, window=window or scaled.window, history_note=False)

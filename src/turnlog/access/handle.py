@@ -52,6 +52,7 @@ class SessionHandle(BoundSession):
     token_estimate: int
     compactions: int
     last_seq: int
+    model: str
 
     def __init__(self, access: CallingVerbs, finder: SessionFinder, place: SessionPlace) -> None:
         super().__init__(place)
@@ -343,6 +344,12 @@ class SessionHandle(BoundSession):
     async def rename(self, title: str) -> Session:
         """Sets a title; an automatic title never replaces it. Example: `await chat.rename("About Ann")`"""
         return self._changed(await self._sessions.rename(await self._id(), title))
+
+    async def choose_model(self, model: str) -> Session:
+        """From the next turn on, this model answers: one of `t.models(agent)`. Empty: the agent's own.
+        Example: `await chat.choose_model("offline")`
+        """
+        return self._changed(await self._access.choose_model(self, model))
 
     async def archive(self, reason: str = "") -> Session:
         """Archives the session. The next message to its name or key begins a new one.

@@ -39,6 +39,14 @@ class Agents(Protocol):
         """Opens an agent by its name."""
         ...
 
+    async def of(self, row: Session) -> Agent:
+        """The agent of a session, with the model that was chosen for it; with its own if that is not offered now."""
+        ...
+
+    def offered(self, name: str) -> tuple[str, ...]:
+        """The models that may be chosen for the sessions of an agent; the first is its own."""
+        ...
+
     def check(self, name: str) -> None:
         """Raises UsageError if the settings have no such agent, or no such model for it."""
         ...
@@ -79,7 +87,7 @@ class CompactionReport(Struct, frozen=True, kw_only=True):
 
 
 class AgentModel(Struct, frozen=True):
-    """The model that answers for an agent."""
+    """The model that answers for an agent, or in a session."""
 
     name: str
     window: int

@@ -18,7 +18,7 @@ async def prompt_of(sessions: Sessions, agents: Agents, row: Session, *, at: int
     head = newest_head(log if at is None else [entry for entry in log if entry.seq <= at])
     if head is not None:
         return await _relayed(sessions, await agents.upstream(None), row, head, at)
-    agent = await agents.get(row.agent)
+    agent = await agents.of(row)
     found = await sessions.history(
         row.id,
         system=agent.limits.system,

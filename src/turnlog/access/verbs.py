@@ -31,12 +31,13 @@ from ..turns.queue import Incoming, QueueMode, Ticket
 from ..turns.stream import TurnStream
 from . import finding, prompting, remembering
 from .approving import ApprovalVerbs, Approver
+from .choosing import ModelVerbs
 from .finding import SessionFinder
-from .parts import AgentModel, CompactionReport, Parts, Where
+from .parts import CompactionReport, Parts, Where
 
 
 @checked_methods
-class Verbs(ApprovalVerbs):
+class Verbs(ApprovalVerbs, ModelVerbs):
     """Everything that `Access` does with sessions that are named at each call."""
 
     def __init__(self, parts: Parts, sessions: Sessions) -> None:
@@ -257,13 +258,7 @@ class Verbs(ApprovalVerbs):
 
     async def limits(self, where: Where) -> Limits:
         """The limits of the next turn there, scaled to how its model was seen to count tokens."""
-        return await self._scaled(await self._ready((await self._finder.opened(where)).agent))
-
-    async def model(self, agent: str) -> AgentModel:
-        """The model that answers for this agent."""
-        principals.check_agent(self.principal, agent)
-        found = await self._agents.get(agent)
-        return AgentModel(found.provider.model, found.limits.window)
+        return await self._scaled(await self._ready(await self._finder.opened(where)))
 
     async def recall(self, where: Where, words: str, *, limit: int = 20) -> list[Memo]:
         """What the global memory has on these words for the person or group of this session."""
@@ -300,7 +295,7 @@ class Verbs(ApprovalVerbs):
     async def compact(self, where: Where, *, focus: str = "", dry_run: bool = False) -> CompactionReport:
         """Compacts now. UsageError if nothing would be gained."""
         row = await self._finder.answered(where)
-        agent = await self._ready(row.agent)
+        agent = await self._ready(row)
         limits = await self._scaled(agent)
         async with self._store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
             journal = Journal(self._store, lease, await self._runner.load(row.id, row.incarnation))
@@ -365,9 +360,9 @@ class Verbs(ApprovalVerbs):
         finally:
             await self.sessions.delete(row.id, incarnation=row.incarnation)
 
-    async def _ready(self, name: str) -> Agent:
-        """The agent, with the window that was learnt from refusals."""
-        agent = await self._agents.get(name)
+    async def _ready(self, row: Session) -> Agent:
+        """The agent of a session, with the window that was learnt from refusals."""
+        agent = await self._agents.of(row)
         return agent.narrowed(await self._runner.windows.of(agent.place))
 
     async def _scaled(self, agent: Agent) -> Limits:

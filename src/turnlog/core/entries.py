@@ -58,7 +58,7 @@ class Stored(Struct, metaclass=Named, frozen=True, kw_only=True, omit_defaults=T
     mark: ClassVar[str] = ""
     """For a type that changes which entries count: the field that the row remembers (`core/marks`)."""
     sets: ClassVar[tuple[str, str]] = ("", "")
-    """(field of the row, field of the entry): the row copies this value (`core/session`)."""
+    """(field of the row, field of the entry): the row copies this text (`core/session`)."""
     inherited: ClassVar[bool] = True
     """Whether a fork copies it. Otherwise it concerns only its own session."""
     blank: ClassVar[Mapping[str, Any] | None] = None
@@ -230,6 +230,15 @@ class Title(Stored, frozen=True, kw_only=True, tag="title", gc=False):
     by: Literal["auto", "user"] = "user"
 
 
+class ModelChoice(Stored, frozen=True, kw_only=True, tag="model", gc=False):
+    """From the next turn on this model answers, if the agent offers it then."""
+
+    sets = ("model", "model")
+
+    model: str = ""
+    """As the settings name it; empty: the agent's own."""
+
+
 class Failed(Stored, frozen=True, kw_only=True, tag="failed", gc=False):
     needs_lease = True
     blank = {}
@@ -323,6 +332,7 @@ Entry: TypeAlias = (
     | Undo
     | Status
     | Title
+    | ModelChoice
     | Failed
     | Foreign
     | Facts

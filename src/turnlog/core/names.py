@@ -12,11 +12,17 @@ from .entries import clean
 from .graphemes import cut_before
 
 LABEL_MAX_CHARS = 200
+ROW_TEXT_MAX_CHARS = 1_024
 TITLE_MAX_CHARS = 60
 """The length of a title."""
 _NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _UNSEEN = ("Cc", "Cf", "Cs", "Zs", "Zl", "Zp")
 """Categories of characters that are invisible by themselves."""
+
+
+def storable(text: str) -> str:
+    """As a row holds a text that a log from elsewhere may have: not too long, and without what databases refuse."""
+    return clean(text[:ROW_TEXT_MAX_CHARS]).replace("\x00", "\ufffd")
 
 
 def is_one_line(text: str) -> bool:

@@ -18,7 +18,7 @@ from .marks import Interval, Mark, Shape
 from .turns import UNDER_WAY, Role
 from .usage import ModelUse
 
-FOLD = 3
+FOLD = 4
 """The version of the rule that makes a row from a log (`core/session`). It rises with every change of that rule: a new
 row field, or an entry type that changes a row. A row with another number was made by another version of Turnlog, and is
 rebuilt from the log before it is used.
@@ -81,12 +81,16 @@ class Session(Struct, metaclass=Named, frozen=True, kw_only=True, omit_defaults=
     """The newest messages since the last turn began that ask for no answer (`core/heard`)."""
     waiting: bool = False
     """Whether a call waits for a person's approval."""
+    needed_approval: bool = False
+    """Whether any call has ever needed a person's approval."""
     approvals: tuple[OpenApproval, ...] = ()
     """The calls of a paused turn that were asked about. Empty: no turn is paused."""
     allowed: tuple[str, ...] = ()
     """Patterns of calls that need no approval in this session (`core/call_patterns`)."""
     peer: str = ""
     """Who or what the agent talks with: the part of the key that names it."""
+    model: str = ""
+    """The model that was chosen for the next turns, as the settings name it; empty: the agent's own."""
     used: tuple[ModelUse, ...] = ()
     """The tokens of all calls, by model."""
     stamped: str = field(default="", name="incarnation")
@@ -143,6 +147,8 @@ class SessionRow(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     compactions: int
     waiting: bool = False
     """Whether a call waits for a person's approval; left out if none does."""
+    model: str = ""
+    """The model that was chosen for the next turns; left out if it is the agent's own."""
 
 
 _PUBLIC = tuple(name for name in SessionRow.__struct_fields__ if name != "file_path")

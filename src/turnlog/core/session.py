@@ -35,7 +35,6 @@ from .entries import (
     ToolResult,
     Undo,
     User,
-    clean,
     text_of,
 )
 from .marks import (
@@ -51,7 +50,7 @@ from .marks import (
     on_path as on_path,
     pinned as pinned,
 )
-from .names import TITLE_MAX_CHARS as TITLE_MAX_CHARS, cut_title as cut_title
+from .names import TITLE_MAX_CHARS as TITLE_MAX_CHARS, cut_title as cut_title, storable
 from .rows import (
     FOLD as FOLD,
     OpenApproval,
@@ -281,7 +280,7 @@ class _Fold:
     def _add_other(self, entry: Entry) -> None:
         row_field, own_field = entry.sets
         if row_field:
-            self.changes[row_field] = getattr(entry, own_field)
+            self.changes[row_field] = storable(getattr(entry, own_field))
         match entry:
             case Opened():
                 self.opened = entry
@@ -302,6 +301,7 @@ class _Fold:
                 self.role = after(self.role, entry)
                 self.approvals = ()
             case Approval(state="requested"):
+                self.changes["needed_approval"] = True
                 self.approvals = (*self.approvals, OpenApproval(entry.call, entry.seq, entry.expires))
             case Approval():
                 self.approvals = ()
@@ -394,7 +394,7 @@ def _first_row(opened: Opened | None) -> Session:
         channel=opened.channel,
         label=opened.label,
         forked_from=opened.forked_from,
-        peer=clean(keys.peer_of(opened.key)).replace("\x00", "\ufffd"),  # no database takes these in its rows
+        peer=storable(keys.peer_of(opened.key)),
         stamped=opened.incarnation or "",
         fold=FOLD,
     )

@@ -38,6 +38,24 @@ def choose(env: Mapping[str, str]) -> str:
     return "offline"
 
 
+def public_name(name: str | None, env: Mapping[str, str]) -> str:
+    """The name that the provider will give its model: PROVIDER:NAME, without the folder of a file. Opens nothing."""
+    kind, _, rest = (name or choose(env)).partition(":")
+    match kind:
+        case "anthropic" | "openai":
+            return f"{kind}:{_sdk_name(kind, rest, env)}"
+        case "local" | "scripted" if rest:
+            return f"{kind}:{Path(rest).name}"
+        case "offline" | "local" if not rest:
+            return kind
+        case _:
+            raise _unknown(name or kind)
+
+
+def _sdk_name(kind: str, name: str, env: Mapping[str, str]) -> str:
+    return name or env.get(f"{kind.upper()}_MODEL") or DEFAULT_NAMES[kind]
+
+
 def open_provider(
     name: str | None = None,
     *,
@@ -72,10 +90,13 @@ def _open_sdk(kind: str, name: str, env: Mapping[str, str], window: int | None, 
         from .anthropic import AnthropicProvider as SdkProvider
     else:
         from .openai import OpenAIProvider as SdkProvider
-    given = {word: env.get(f"{kind.upper()}_{word}") or None for word in ("MODEL", "API_KEY", "BASE_URL")}
-    model = name or given["MODEL"] or DEFAULT_NAMES[kind]
+    given = {word: env.get(f"{kind.upper()}_{word}") or None for word in ("API_KEY", "BASE_URL")}
     return SdkProvider(
-        model, api_key=given["API_KEY"], base_url=given["BASE_URL"], window=window, max_output=max_output
+        _sdk_name(kind, name, env),
+        api_key=given["API_KEY"],
+        base_url=given["BASE_URL"],
+        window=window,
+        max_output=max_output,
     )
 
 

@@ -12,7 +12,7 @@ from .. import __version__
 from ..errors import TurnlogError
 from .api.admin import ConversationsController, SignIn, approval_audit, erase_everywhere
 from .api.channels import arrive
-from .api.chat import ChatController
+from .api.chat import ChatController, offered_models
 from .api.health import count, healthz, readyz
 from .api.sessions import SessionsApi
 from .compatible import errors, routes
@@ -34,7 +34,7 @@ def create_router(service: Service | None) -> Litestar:
     """Without a service, it can only be described (OpenAPI)."""
     return Litestar(
         route_handlers=[
-            Router("/api/agents/{agent:str}", route_handlers=[ChatController]),
+            Router("/api/agents/{agent:str}", route_handlers=[ChatController, offered_models]),
             Router("/api/agents/{agent:str}/sessions", route_handlers=[SessionsApi]),
             Router("/api/sessions/{agent:str}", route_handlers=[SessionsApi]),
             ConversationsController,

@@ -59,8 +59,8 @@ EntryList: TypeAlias = list[Entry]
 Hits: TypeAlias = list[Hit]
 Fidelities: TypeAlias = list[Fidelity]
 Explanation: TypeAlias = list[Coverage]
-PinBudget: TypeAlias = Callable[[str], Awaitable[int]]
-"""agent → the tokens that pins may fill in the window of its model."""
+PinBudget: TypeAlias = Callable[[Session], Awaitable[int]]
+"""session → the tokens that pins may fill in the window of its model."""
 
 
 @checked_methods
@@ -335,7 +335,7 @@ class Sessions:
         row = await self.writable(session_id)
         await pins.check_message(self._store, row, target)
         pins.check_shown((await self.transcript(session_id)).entries, target)
-        budget = self._pin_tokens if isinstance(self._pin_tokens, int | None) else await self._pin_tokens(row.agent)
+        budget = self._pin_tokens if isinstance(self._pin_tokens, int | None) else await self._pin_tokens(row)
         if budget is not None:
             await pins.check_budget(self._store, row, target, budget)
         return await self._append(row, Pin(target=target))

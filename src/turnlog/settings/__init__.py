@@ -22,6 +22,7 @@ from ..core.keys import check_agent
 from ..core.measuring import KEEP_SHARE, Limits
 from ..core.reset import parse_reset
 from ..errors import UsageError
+from ..providers.opening import public_name
 from .presets import PRESETS as PRESETS
 
 DEFAULT_WINDOW = 128_000
@@ -54,6 +55,8 @@ class ModelSettings(Struct, frozen=True):
     window: Annotated[int, Meta(ge=1_000)] | None = None
     max_output: int | None = None
     summary_model: str | None = None
+    choices: tuple[str, ...] = ()
+    """Models that may be chosen for a session, besides its agent's own."""
 
 
 class CompactionSettings(Struct, frozen=True):
@@ -141,6 +144,8 @@ class ToolsSettings(Struct, frozen=True):
 class AgentSettings(Struct, frozen=True):
     system: str = ""
     model: str | None = None
+    models: tuple[str, ...] | None = None
+    """Instead of `model.choices`."""
     tools: tuple[str, ...] | None = None
     """The names of its tools; None: all."""
     workspace: str | None = None
@@ -243,6 +248,9 @@ def _check(settings: Settings) -> None:
     parse_reset(settings.session.reset)
     for pattern in (*settings.tools.allow, *settings.tools.deny):
         call_patterns.parse(pattern)
+    for where, names in _choices(settings):
+        for name in names:
+            _check_model(where, name)
     for proxy in settings.server.trusted_proxies:
         try:
             ip_network(proxy)
@@ -250,6 +258,18 @@ def _check(settings: Settings) -> None:
             raise UsageError(
                 f"server.trusted_proxies: {error}", hint="Write addresses, or networks such as 10.0.0.0/8."
             ) from error
+
+
+def _choices(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:
+    own = [(f"agents.{name}.models", agent.models or ()) for name, agent in settings.agents.items()]
+    return [("model.choices", settings.model.choices), *own]
+
+
+def _check_model(where: str, name: str) -> None:
+    try:
+        public_name(name, {})
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}", hint=error.hint) from error
 
 
 def _not_a_table(name: str) -> UsageError:

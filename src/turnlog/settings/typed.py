@@ -15,6 +15,8 @@ class AgentArguments(TypedDict, total=False):
     system: str
     # model: None
     model: str | None
+    # models: None
+    models: tuple[str, ...] | list[str] | None
     # tools: None
     tools: tuple[str, ...] | list[str] | None
     # workspace: None
@@ -58,6 +60,8 @@ class SettingsArguments(TypedDict, total=False):
     model_max_output: int | None
     # model_summary_model: None
     model_summary_model: str | None
+    # model_choices: ()
+    model_choices: tuple[str, ...] | list[str] | None
     # compaction_triggers: ('window:16384', 'overflow', 'manual')
     compaction_triggers: tuple[str, ...] | list[str] | None
     # compaction_keep: None

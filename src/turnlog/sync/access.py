@@ -8,7 +8,7 @@ from ..access import Access
 from ..access.approving import Approver
 from ..access.calling import CallContent, ModelCall
 from ..access.former_files import FormerFile
-from ..access.parts import AgentModel, CompactionReport, Where
+from ..access.parts import CompactionReport, Where
 from ..core.approvals import ApprovalRecord
 from ..core.entries import ApprovalAnswer, Assistant, Content, Entry
 from ..core.events import Event
@@ -222,10 +222,6 @@ class SyncAccess:
     def limits(self, where: Where) -> Limits:
         """The limits of the next turn there, scaled to how its model was seen to count tokens."""
         return self._door.run(self._inner.limits(where))
-
-    def model(self, agent: str) -> AgentModel:
-        """The model that answers for this agent."""
-        return self._door.run(self._inner.model(agent))
 
     def recall(self, where: Where, words: str, *, limit: int = 20) -> list[Memo]:
         """What the global memory has on these words for the person or group of this session."""

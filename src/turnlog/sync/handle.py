@@ -45,6 +45,7 @@ class SyncSessionHandle(BoundSession):
     token_estimate: int
     compactions: int
     last_seq: int
+    model: str
 
     def __init__(self, door: EngineDoor, inner: SessionHandle) -> None:
         super().__init__(inner.place)
@@ -306,6 +307,12 @@ class SyncSessionHandle(BoundSession):
     def rename(self, title: str) -> Session:
         """Sets a title; an automatic title never replaces it. Example: `chat.rename("About Ann")`"""
         return self._door.run(self._inner.rename(title))
+
+    def choose_model(self, model: str) -> Session:
+        """From the next turn on, this model answers: one of `t.models(agent)`. Empty: the agent's own.
+        Example: `chat.choose_model("offline")`
+        """
+        return self._door.run(self._inner.choose_model(model))
 
     def archive(self, reason: str = "") -> Session:
         """Archives the session. The next message to its name or key begins a new one.

@@ -148,6 +148,8 @@ PAGE: dict[str, tuple[str, str]] = {
     "note_undo": ("Undid entry {target}", "已撤销第 {target} 条"),
     "note_status": ("Status: {value}", "状态：{value}"),
     "note_title": ("Titled “{title}”", "标题：“{title}”"),
+    "note_model": ("Model chosen: {model}", "选择的模型：{model}"),
+    "note_model_own": ("Model chosen: the agent's own", "选择的模型：智能体自身的模型"),
     "note_session": ("Session opened at {key}", "会话在 {key} 开启"),
     "note_selected": ("Selected for its key", "已选为当前会话"),
     "note_unknown": (

@@ -62,6 +62,15 @@ TERMINAL: dict[str, tuple[str, str]] = {
     "undone": ("Undone: the newest compaction.", "已撤销最近一次压缩。"),
     "model_now": ("Model: {model}", "模型：{model}"),
     "model_changed": ("Model is now {model}.", "模型已改为 {model}。"),
+    "models_offered": ("This session can also use: {models}", "本会话还可使用：{models}"),
+    "model_only_here": (
+        "It answers only in this chat; list it in model.choices of config.toml to keep it for a session.",
+        "仅在本次聊天中使用；如需随会话保留，请写入 config.toml 的 model.choices。",
+    ),
+    "guard_model": (
+        "the chosen model is not offered any more, so the agent's own answers",
+        "所选模型已不再提供，由智能体自身的模型回答",
+    ),
     "cost_line": (
         "{model}: {turns} answers, {input:,} in ({cached} cached), {output:,} out{cost}",
         "{model}：{turns} 次回答，输入 {input:,}（缓存 {cached}），输出 {output:,}{cost}",
@@ -132,7 +141,7 @@ TERMINAL: dict[str, tuple[str, str]] = {
     "slash_recall": ("search the memory", "搜索记忆"),
     "slash_export": ("write this session to a file", "导出会话"),
     "slash_delete": ("delete a session, after asking", "删除会话（会先询问）"),
-    "slash_model": ("show or change the model", "查看或更换模型"),
+    "slash_model": ("show or change the model of this session", "查看或更换本会话的模型"),
     "slash_cost": ("show tokens and cost of this session", "本会话的用量与费用"),
     "slash_stop": ("stop the running turn (Ctrl-C)", "停止当前一轮（Ctrl-C）"),
     "slash_help": ("this list", "显示本列表"),

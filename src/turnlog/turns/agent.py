@@ -25,6 +25,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     when: When = "before_turn"
     max_output: int | None = None
     approval: ApprovalPolicy = ApprovalPolicy()
+    chosen: str = ""
+    """The model that was chosen for the session, if it is not the agent's own."""
 
     @property
     def place(self) -> str:

@@ -75,7 +75,7 @@ class PausedTurns:
         return found
 
     async def _can_run(self, journal: Journal, asked: Sequence[WaitingCall]) -> bool:
-        agent = await self._runner.agent(journal.row.agent)
+        agent = await self._runner.agent(journal.row)
         return all(can_run(agent, one) for one in asked if one.answer and one.answer.word == "approved")
 
     def keep(self, lane: Lane, journal: Journal) -> None:

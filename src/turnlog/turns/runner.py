@@ -69,7 +69,7 @@ class Runner:
         self,
         store: Store,
         sessions: Sessions,
-        agent: Callable[[str], Awaitable[Agent]],
+        agent: Callable[[Session], Awaitable[Agent]],
         *,
         journal: type[Journal] = Journal,
         on_request: OnRequest = unlogged,
@@ -97,8 +97,8 @@ class Runner:
         self.calibration = Calibration(store.ledger)
         self.windows = Windows(store.ledger, clock)
 
-    async def agent(self, name: str) -> Agent:
-        return await self._agent(name)
+    async def agent(self, row: Session) -> Agent:
+        return await self._agent(row)
 
     def forget(self, session_id: str) -> None:
         """Forgets the cached state of a deleted session."""
@@ -154,7 +154,7 @@ class Runner:
         if not journal.heard:
             return ()
         try:
-            return heard.joining(journal.heard, (await self._agent(journal.row.agent)).limits.window)
+            return heard.joining(journal.heard, (await self._agent(journal.row)).limits.window)
         except TurnlogError:
             return ()  # an agent that cannot be opened is an error of the turn, reported there
 
@@ -186,6 +186,8 @@ class Runner:
             agent, limits = await self._ready(journal, request.context)
             agent = agent.unrecorded() if request.unrecorded else agent
             turn = Turn(journal, agent, limits, began_at, tell, on_joined)
+            if journal.row.model not in ("", agent.chosen, agent.provider.model):
+                tell(GuardStage(stage=f"model: {journal.row.model}"))
             turn.unrecorded = request.unrecorded
             turn.asks = request.asks and self._may_ask(journal.row)
             await oversized.fold(journal, self._store, limits, tell)
@@ -210,7 +212,7 @@ class Runner:
         return False
 
     async def _ready(self, journal: Journal, context: str) -> tuple[Agent, Limits]:
-        agent = await self._agent(journal.row.agent)
+        agent = await self._agent(journal.row)
         agent = agent.narrowed(await journal.through_outage(partial(self.windows.of, agent.place)))
         scale = await journal.through_outage(partial(self.calibration.of, agent.provider.model))
         return agent, agent.scaled(scale, context)

@@ -140,7 +140,7 @@ def _join(
     runner = Runner(
         store,
         sessions,
-        agents.get,
+        agents.of,
         journal=journal_of(user_row=settings.session.user_row, stored=settings.session.stored),
         on_request=log.write if log else unlogged,
         recall=memory.recall,

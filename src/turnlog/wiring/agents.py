@@ -11,9 +11,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..access import own_files
+from ..core.session import Session
 from ..errors import ProviderError, TurnlogError, UsageError
 from ..providers import Provider
-from ..providers.opening import SHARED, choose, open_provider, renamed
+from ..providers.opening import SHARED, choose, open_provider, public_name, renamed
 from ..sessions.checking import checked_methods
 from ..settings import DEFAULT_WINDOW, AgentSettings, Settings, limits_of
 from ..tools import ApprovalPolicy, Tool, Toolbox, file_tools, history_tools
@@ -46,18 +47,47 @@ class ConfiguredAgents(UntilClosed):
         self._workspace = workspace
         self._provider = provider
         self._on_request: OnRequest = log.write if log else unlogged
-        self._ready: dict[str, Agent] = {}
+        self._ready: dict[tuple[str, str], Agent] = {}
+        """By name, and chosen model: at most one for each that the settings offer."""
+        self._toolboxes: dict[str, Toolbox] = {}
         self._opened: dict[tuple[str | None, int | None], Provider] = {}
         self._making = asyncio.Lock()
         self._allowed: list[str] = []
         """Patterns that were added to `tools.allow` since the start."""
 
     async def get(self, name: str) -> Agent:
+        return await self._get(name, "")
+
+    async def of(self, row: Session) -> Agent:
+        """With the model that was chosen for the session; with the agent's own, if that one is not offered now.
+
+        A log may come from anywhere, so that what it names is looked up in the settings at every turn.
+        """
+        return await self._get(row.agent, row.model if row.model in self.offered(row.agent)[1:] else "")
+
+    async def _get(self, name: str, chosen: str) -> Agent:
         self.check_open()
         async with self._making:  # two simultaneous first turns get one agent, with one set of MCP servers
-            if name not in self._ready:
-                self._ready[name] = await self._make(name)
-            return self._ready[name]
+            if (name, chosen) not in self._ready:
+                self._ready[name, chosen] = await self._make(name, chosen)
+            return self._ready[name, chosen]
+
+    def offered(self, name: str) -> tuple[str, ...]:
+        """The models that may be chosen for its sessions, by their public names; the first is its own."""
+        self.check_open()
+        own = self._own(name)
+        if self._provider is not None:
+            return (self._provider.model,)
+        mine = public_name(own.model or self._settings.model.name, os.environ)
+        return tuple(dict.fromkeys((mine, *self._choices(own))))
+
+    def _choices(self, own: AgentSettings) -> dict[str, str]:
+        """Public name → name in the settings."""
+        names = self._settings.model.choices if own.models is None else own.models
+        found: dict[str, str] = {}
+        for name in names:
+            found.setdefault(public_name(name, os.environ), name)
+        return found
 
     def check(self, name: str) -> None:
         """Raises UsageError if the agent, or the model it names, does not exist: before anything is stored for it.
@@ -99,19 +129,21 @@ class ConfiguredAgents(UntilClosed):
             return self._open(named, DEFAULT_WINDOW)  # its own is smaller than the head of a coding agent
         return self._open(named)
 
-    async def pin_tokens(self, name: str) -> int:
+    async def pin_tokens(self, row: Session) -> int:
         """A share of the model's own window, if the model is available."""
         try:
-            window = (await self.get(name)).limits.window
+            window = (await self.of(row)).limits.window
         except TurnlogError:
             window = limits_of(self._settings).window
         return int(self._settings.compaction.pin_budget * window)
 
-    async def _make(self, name: str) -> Agent:
+    async def _make(self, name: str, chosen: str) -> Agent:
         settings = self._settings
         own = self._own(name)
-        provider, summariser = self._models(own)
-        toolbox = await self._toolbox(own)
+        provider, summariser = self._models(own, chosen)
+        if name not in self._toolboxes:
+            self._toolboxes[name] = await self._toolbox(own)
+        toolbox = self._toolboxes[name]
         limits = limits_of(settings, window=provider.window, system=own.system)
         return Agent(
             name=name,
@@ -128,6 +160,7 @@ class ConfiguredAgents(UntilClosed):
                 deny=settings.tools.deny,
                 expires_s=settings.tools.approval_s,
             ),
+            chosen=chosen,
         )
 
     def _compactor(self, summariser: Provider) -> Compactor:
@@ -148,10 +181,11 @@ class ConfiguredAgents(UntilClosed):
             raise UsageError(f"there is no agent {name!r}", hint=_where_agents_are_named(name, ("main", *agents)))
         return agents.get(name, AgentSettings())
 
-    def _models(self, own: AgentSettings) -> tuple[Provider, Provider]:
+    def _models(self, own: AgentSettings, chosen: str = "") -> tuple[Provider, Provider]:
         """(the model that answers, the model that summarises)"""
         model = self._settings.model
-        provider = self._provider or self._open(own.model or model.name)
+        named = self._choices(own)[chosen] if chosen else own.model or model.name
+        provider = self._provider or self._open(named)
         return provider, self._open(model.summary_model) if model.summary_model else provider
 
     def _open(self, name: str | None, window: int | None = None) -> Provider:

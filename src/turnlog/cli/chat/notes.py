@@ -63,7 +63,7 @@ class TurnNotes:
     def _stage(self, stage: str) -> str:
         name, _, rest = stage.partition(":")
         known = f"guard_{name}"
-        if name not in ("shortened", "compacted", "rescued", "plain", "retry", "damaged", "repaired"):
+        if name not in ("shortened", "compacted", "rescued", "plain", "retry", "damaged", "repaired", "model"):
             return inline(stage)
         return self._words(known) + (f":{inline(rest)}" if rest else "")
 

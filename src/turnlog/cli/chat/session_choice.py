@@ -47,8 +47,16 @@ class Found(Struct, frozen=True):
 async def find(t: "Turnlog", flags: Flags, choice: SessionChoice, *, select: bool) -> Found:
     """`select`: whether a session given by name gets its key's messages from now on.
 
-    A mistyped agent or model is an error before any session is created.
+    A mistyped agent or model is an error before any session is created. `--model` takes back what was chosen for the
+    session before.
     """
+    found = await _find(t, flags, choice, select=select)
+    if flags.model and found.row.model:
+        return Found(await t.choose_model(found.row, ""), created=found.created)
+    return found
+
+
+async def _find(t: "Turnlog", flags: Flags, choice: SessionChoice, *, select: bool) -> Found:
     if choice.session is not None:
         row = await t.sessions.resolve(choice.session, agent=flags.agent)
         t.check_agent(row.agent)

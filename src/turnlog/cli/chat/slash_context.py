@@ -146,17 +146,30 @@ async def unpin(chat: "Chat", console: "Console", rest: str) -> None:
 
 
 async def model(chat: "Chat", console: "Console", rest: str) -> None:
-    from ...providers.opening import choose, open_provider
-
+    """Chooses a model for the session; one that the agent does not offer, only for this chat."""
     if not rest:
-        import os
-
-        named = chat.t.settings.model.name or choose(os.environ)
-        console.show(chat.words("model_now", model=inline(chat.gauge.model or named)))
+        await _show_models(chat, console)
         return
-    await open_provider(rest).close()  # an unknown model is an error before the chat ends
-    chat.model = rest
-    chat.over = True
+    is_offered = rest in chat.t.models(chat.row.agent)
+    if not is_offered:
+        from ...providers.opening import open_provider
+
+        await open_provider(rest).close()  # an unknown model is an error before the chat ends
+    chat.row = await chat.t.choose_model(chat.row, rest if is_offered else "")
+    if is_offered:
+        console.show(chat.words("model_changed", model=inline(rest)))
+        await chat.refresh()
+    else:
+        chat.model = rest
+        chat.over = True
+
+
+async def _show_models(chat: "Chat", console: "Console") -> None:
+    own, *others = chat.t.models(chat.row.agent)
+    now = chat.gauge.model or chat.row.model or own
+    console.show(chat.words("model_now", model=inline(now)))
+    if rest := [name for name in (own, *others) if name != now]:
+        console.show(chat.words("models_offered", models=inline(", ".join(rest))), "quiet")
 
 
 async def cost(chat: "Chat", console: "Console", rest: str) -> None:

@@ -47,6 +47,7 @@ async def converse(flags: Flags, choice: SessionChoice, lines: Sequence[str], *,
             greeted, by_key, choice = True, chat.by_key, SessionChoice(session=chat.row.id)
             flags = replace(flags, model=chat.model)
             console.show(words("model_changed", model=chat.model))
+            console.show(words("model_only_here"), "quiet")
 
 
 def _console(words: Texts, lines: Sequence[str]) -> "Console":

@@ -37,7 +37,7 @@ class Gauge:
         self.dollars = None if spent is None or self.dollars is None else self.dollars + spent
 
     async def measure(self, t: "Turnlog", row: Session) -> None:
-        self.model = (await t.model(row.agent)).name
+        self.model = (await t.model_of(row)).name
         self.is_unasked = (await t.agent(row.agent)).approval.mode == "none"
         self.split, entries, limits = await split_of(t, row)
         self.turns_left = context.turns_left(entries, limits, self.split.total)

@@ -22,10 +22,10 @@ from ...core.session import Session
 from ...errors import Busy, Conflict, NotFound, TurnlogError
 from ...turns.queue import Ticket
 from ..http import idempotency, sse
-from ..http.bodies import AgentId, ChatBody, StatusView, StopBody, StopView, content_of
+from ..http.bodies import AgentId, ChatBody, ModelsView, StatusView, StopBody, StopView, content_of
 from ..http.idempotency import Claim
 from ..http.limits import check_text
-from ..http.problems import Refusal
+from ..http.problems import Refusal, state_conflicts
 from ..http.sse import EventStream
 from ..rejoin import Rejoin, despite_outage
 from ..service import AnyRequest, Service, acting, reading, service_of, token_of, writing
@@ -39,6 +39,16 @@ After = Annotated[
 Which = Annotated[
     str, QueryParameter(name="sessionId", description="A session.", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
 ]
+
+
+@get(
+    "/models",
+    operation_id="models",
+    tags=("chat",),
+    summary="The models that may be chosen for a session, the agent's own first",
+)
+async def offered_models(request: AnyRequest, agent: AgentId) -> ModelsView:
+    return ModelsView(list(acting(request, "chat", "read", agent=agent).models(agent)))
 
 
 class ChatController(Controller):
@@ -89,8 +99,13 @@ async def accept_message(request: AnyRequest, agent: str, data: ChatBody) -> tup
     check_text("the message", data.message)
     check_text("the context", data.context or "")
     content = content_of(data)
+    if data.model is not None:
+        with state_conflicts():
+            access.check_model(agent, data.model)  # before anything is stored
     claim = await idempotency.claim(request, data.session_id or fresh_id())
     row = await _session(service, access, agent, data, claim)
+    if data.model is not None:
+        row = await access.choose_model(row, data.model)
     sender = access.principal.name
     begin = partial(access.accept_after, row, data.rewind_to) if data.rewind_to else partial(access.accept, row)
     accept = partial(

@@ -36,6 +36,7 @@ from ..http.bodies import (
     EraseReport,
     FilesView,
     ForkBody,
+    ModelBody,
     PromptView,
     RetryView,
     RewindBody,
@@ -164,6 +165,16 @@ class SessionsApi(Controller):
         self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[RewindBody]
     ) -> SessionRow:
         return await _edit(request, agent, sid, lambda sessions: sessions.rewind(sid, data.to))
+
+    @post("/{sid:str}/model", status_code=200, summary="Choose the model that answers from the next turn on")
+    async def model(self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[ModelBody]) -> SessionRow:
+        access, row = await writing(request, agent, sid)
+
+        async def act() -> SessionRow:
+            with state_conflicts():  # a model that the agent does not offer
+                return public_row(await access.choose_model(row, data.model))
+
+        return await idempotency.once(request, SessionRow, act)
 
     @post("/{sid:str}/retry", status_code=200, summary="Send the words of the last turn again, if it failed")
     async def retry(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> ASGIApp:

@@ -67,6 +67,18 @@ class ChatBody(Strict, frozen=True, kw_only=True):
     recall: bool = False
     rewind_to: Annotated[int, Meta(ge=1)] | None = None
     """Go on from this entry, which ends a turn: what came after it is rewound. 409 while a turn runs."""
+    model: Annotated[str, Meta(max_length=200)] | None = None
+    """This model answers from now on in the session: one of the agent's models; empty: its own."""
+
+
+class ModelBody(Strict, frozen=True, kw_only=True):
+    model: Annotated[str, Meta(max_length=200)]
+    """One of the agent's models; empty: its own."""
+
+
+class ModelsView(Struct, frozen=True):
+    models: list[str]
+    """Names that `model` may have; the first is the agent's own."""
 
 
 class StopBody(Strict, frozen=True, kw_only=True):

@@ -78,11 +78,18 @@ async def chat_page(
     values: dict[str, Any] = await _session(access, row, at, show, first)
     values["find"] = await find_in_chat(access, row, q, show) if row else None
     values["may_write"] = row is None or (owns(access.principal, row) and row.status != "trashed")
-    values["model"] = await access.model(agent)
+    values["model"] = await (access.model_of(row) if row else access.model(agent))
+    values["models"] = labelled(access.models(agent))
     values["clients"] = service_of(request).settings.api.enabled and str(request.base_url).rstrip("/")
     values.update(await _list(access, agent, None, trash))
     template = "part_chat.html" if wants_part(request) and row else "chat.html"
     return await show_page(request, template, agent=agent, row=row, **values)
+
+
+def labelled(models: Sequence[str]) -> list[tuple[str, str]]:
+    """(name, what people see) of each model; without the provider, where that is clear."""
+    short = [name.partition(":")[2] or name for name in models]
+    return [(name, one if short.count(one) == 1 else name) for name, one in zip(models, short, strict=True)]
 
 
 @get("/chat/{agent:str}/{sid:str}/window")

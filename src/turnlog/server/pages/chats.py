@@ -257,7 +257,7 @@ async def session_drawer(request: AnyRequest, agent: str, sid: str) -> Response[
         row=row,
         items=timelines.conversation(row, entries, folds),
         cut=len(entries) >= ENTRIES_SHOWN,
-        model=await access.model(agent),
+        model=await access.model_of(row),
         may_write=owns(access.principal, row),
         log=None,
         unsent=(await replies_in(service_of(request), access.principal)).of("session", sid, agent),

@@ -70,6 +70,10 @@ async def _rename(form: SubmittedForm) -> None:
     await form.sessions.rename(form.row.id, form.fields.get("title", ""))
 
 
+async def _model(form: SubmittedForm) -> None:
+    await form.access.choose_model(form.row, form.fields.get("model", ""))
+
+
 async def _fork(form: SubmittedForm) -> str:
     forked = await form.sessions.fork(form.row.id, at=form.seq("at") or None)
     return path_to("chat", forked.agent, forked.id)
@@ -134,6 +138,7 @@ async def _erase(form: SubmittedForm) -> str:
 
 ACTIONS: Mapping[str, Callable[[SubmittedForm], Awaitable[str | None]]] = {
     "rename": _rename,
+    "model": _model,
     "fork": _fork,
     "pin": _pin,
     "unpin": _unpin,

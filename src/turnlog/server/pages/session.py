@@ -44,7 +44,7 @@ async def session_page(
     sessions = access.sessions
     end = before or (min(row.last_seq, at + ENTRIES_SHOWN // 2) + 1 if at else None)
     entries = await read_some(sessions, row, before=end)
-    model = await access.model(agent)
+    model = await access.model_of(row)
     found = await _steps(sessions, row)
     turns = [step for step in found if step.kind == "turn"]
     return await show(

@@ -23,6 +23,7 @@ from ...core.entries import (
     Failed,
     Foreign,
     Message,
+    ModelChoice,
     Opened,
     Pin,
     Received,
@@ -124,7 +125,7 @@ def chat(row: Session, entries: Sequence[Entry], folds: Sequence[Compaction] = (
 
 def _is_chatted(entry: Entry, row: Session, dividers: set[int]) -> bool:
     match entry:
-        case User() | Assistant() | ToolResult() | Failed() | Shortened() | Rewind():
+        case User() | Assistant() | ToolResult() | Failed() | Shortened() | Rewind() | ModelChoice():
             return True
         case Received():
             return entry.seq in (*row.received, *row.heard)

@@ -50,8 +50,8 @@ ENTRIES_SHOWN = 200
 FOLDS_SHOWN = 8
 """Active compactions above a conversation; the page of the session shows all."""
 COMMANDS = (
-    *("new", "rename", "compact", "undo", "fork", "rewind", "retry", "pin", "search", "details", "stop", "delete"),
-    "help",
+    *("new", "model", "rename", "compact", "undo", "fork", "rewind", "retry", "pin"),
+    *("search", "details", "stop", "delete", "help"),
 )
 """What can be typed after a slash; the page's script carries them out."""
 AMBER, RED = 30_000, 60_000

@@ -153,12 +153,13 @@ export class Chat {
     if (first !== this.log.dataset.first) patch($("older"), fresh.getElementById("older"));
     const anchor = this.windows.anchor();
     patch(this.log, log);
-    for (const name of ["seq", "first", "running", "at", "newer"]) {
+    for (const name of ["seq", "first", "running", "model", "at", "newer"]) {
       if (name in log.dataset) this.log.dataset[name] = log.dataset[name];
       else delete this.log.dataset[name];
     }
     this.windows.restore(anchor);
     this.windows.refreshed(fresh);
+    this.composer?.picks.show(this.log.dataset.model);
     this.setHead(fresh);
     this.sidebar.take(fresh);
     this.setBusy();
@@ -238,6 +239,7 @@ export class Chat {
     const body = { message, sessionId: this.session };
     if (images.length) body.images = images;
     if (rewindTo) body.rewindTo = rewindTo;
+    if (this.composer.picks.named) body.model = this.composer.picks.named;
     const headers = { "Content-Type": "application/json", Accept: "application/json" };
     const answer = await fetch(`/chat/${this.agent}/say`, { method: "POST", headers, body: JSON.stringify(body) });
     if (answer.status === 401) location.assign("/signin");

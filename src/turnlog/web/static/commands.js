@@ -92,6 +92,7 @@ export class Commands {
   }
 
   new() { location.assign(`/chat/${this.chat.agent}`); }
+  model(name) { this.chat.composer.picks.byName(name); }
   rename(title) { this.act("rename", { title }); }
   compact(focus) { this.act("compact", { focus }); }
   undo() { this.act("undo"); }

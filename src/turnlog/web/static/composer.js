@@ -6,6 +6,7 @@ import { Commands } from "./commands.js";
 import { $, say } from "./dom.js";
 import { openMenu } from "./menus.js";
 import { wordsOf } from "./messages.js";
+import { Picks } from "./picks.js";
 import { toast } from "./toast.js";
 
 const COUNTED_CHARS = 2000;
@@ -19,6 +20,7 @@ export class Composer {
     this.replaces = 0;
     this.files = new Attachments(this.form, () => this.changed());
     this.commands = new Commands(chat, this.box);
+    this.picks = new Picks(chat);
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.submit();
