@@ -58,7 +58,7 @@ class Stored(Struct, metaclass=Named, frozen=True, kw_only=True, omit_defaults=T
     mark: ClassVar[str] = ""
     """For a type that changes which entries count: the field that the row remembers (`core/marks`)."""
     sets: ClassVar[tuple[str, str]] = ("", "")
-    """(field of the row, field of the entry): the row copies this text (`core/session`)."""
+    """(field of the row, field of the entry): the row copies this value, a text cut to a length (`core/names`)."""
     inherited: ClassVar[bool] = True
     """Whether a fork copies it. Otherwise it concerns only its own session."""
     blank: ClassVar[Mapping[str, Any] | None] = None

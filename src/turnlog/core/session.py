@@ -280,7 +280,8 @@ class _Fold:
     def _add_other(self, entry: Entry) -> None:
         row_field, own_field = entry.sets
         if row_field:
-            self.changes[row_field] = storable(getattr(entry, own_field))
+            value = getattr(entry, own_field)
+            self.changes[row_field] = storable(value) if isinstance(value, str) else value
         match entry:
             case Opened():
                 self.opened = entry
