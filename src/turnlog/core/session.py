@@ -278,10 +278,9 @@ class _Fold:
             self.title, self.title_by = title, "first"
 
     def _add_other(self, entry: Entry) -> None:
-        row_field, own_field = entry.sets
-        if row_field:
-            value = getattr(entry, own_field)
-            self.changes[row_field] = storable(value) if isinstance(value, str) else value
+        if entry.sets[0]:
+            value = getattr(entry, entry.sets[1])
+            self.changes[entry.sets[0]] = storable(value) if isinstance(value, str) else value
         match entry:
             case Opened():
                 self.opened = entry
