@@ -24,6 +24,7 @@ SOURCES = {
     "Verbs": "access/verbs.py",
     "ApprovalVerbs": "access/approving.py",
     "FileVerbs": "access/former_files.py",
+    "ModelVerbs": "access/choosing.py",
     "RewindingVerbs": "access/rewinding.py",
     "CallingVerbs": "access/calling.py",
     "Access": "access/__init__.py",
@@ -39,7 +40,10 @@ FILES = {
 CLASSES = {  # class → (base, the classes whose methods it has)
     "SyncSessions": ("", ("Sessions",)),
     "SyncSessionHandle": ("BoundSession", ("SessionHandle",)),
-    "SyncAccess": ("", ("ApprovalVerbs", "FileVerbs", "Verbs", "RewindingVerbs", "CallingVerbs", "Access")),
+    "SyncAccess": (
+        "",
+        ("ApprovalVerbs", "ModelVerbs", "FileVerbs", "Verbs", "RewindingVerbs", "CallingVerbs", "Access"),
+    ),
     "SyncTurnlog": ("SyncAccess", ("Turnlog",)),
 }
 LEFT_OUT = {

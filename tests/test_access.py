@@ -127,6 +127,10 @@ def calls(access, row, where):
     yield "running", lambda: access.running(row)
     yield "holder", lambda: access.holder(row)
     yield "model", lambda: access.model("main")
+    yield "models", lambda: access.models("main")
+    yield "check_model", lambda: access.check_model("main", "")
+    yield "model_of", lambda: access.model_of(where)
+    yield "choose_model", lambda: access.choose_model(where, "")
     yield "remembered", lambda: access.remembered("main", "locker")
     yield "new", lambda: access.new(turnlog.core.keys.parse(HERS))
     yield "delivered_to", lambda: access.delivered_to(turnlog.core.keys.parse(HERS), "d1")
@@ -136,7 +140,7 @@ LOGS = {"ask", "send", "accept", "hear", "accept_retry", "history", "prompt", "a
 LOGS |= {"approvals", "approve", "deny", "call", "stream"}
 """Verbs that read or write the log of the session."""
 READING = {"session", "approvals", "history", "prompt", "limits", "recall", "watch", "running", "holder", "model"}
-READING |= {"remembered", "former_files"}
+READING |= {"remembered", "former_files", "models", "check_model", "model_of"}
 
 
 def test_every_verb_says_that_the_session_of_somebody_else_does_not_exist():

@@ -8,7 +8,7 @@ from ..access import Access
 from ..access.approving import Approver
 from ..access.calling import CallContent, ModelCall
 from ..access.former_files import FormerFile
-from ..access.parts import CompactionReport, Where
+from ..access.parts import AgentModel, CompactionReport, Where
 from ..core.approvals import ApprovalRecord
 from ..core.entries import ApprovalAnswer, Assistant, Content, Entry
 from ..core.events import Event
@@ -78,6 +78,28 @@ class SyncAccess:
     ) -> ApprovalAnswer:
         """Denies a call that waits; the model reads the words. Conflict if it was answered before."""
         return self._door.run(self._inner.deny(where, call_id, words, by=by, request=request))
+
+    def model(self, agent: str) -> AgentModel:
+        """The model that answers for this agent."""
+        return self._door.run(self._inner.model(agent))
+
+    def model_of(self, where: Where) -> AgentModel:
+        """The model that answers the next message there: the chosen one, or the agent's own."""
+        return self._door.run(self._inner.model_of(where))
+
+    def models(self, agent: str) -> tuple[str, ...]:
+        """The models that may be chosen for the sessions of this agent; the first is its own."""
+        return self._door.call(lambda: self._inner.models(agent))
+
+    def choose_model(self, where: Where, model: str) -> Session:
+        """From the next turn on, this model answers there: one of `models`. Empty: the agent's own."""
+        return self._door.run(self._inner.choose_model(where, model))
+
+    def check_model(self, agent: str, model: str) -> str:
+        """What is stored if this model is chosen: its name, or nothing for the agent's own. UsageError if the agent
+        does not offer it.
+        """
+        return self._door.call(lambda: self._inner.check_model(agent, model))
 
     def former_files(self, where: Where) -> list[FormerFile]:
         """The files that tools wrote in this session, the newest change first."""
