@@ -347,7 +347,7 @@ class SessionHandle(BoundSession):
 
     async def choose_model(self, model: str) -> Session:
         """From the next turn on, this model answers: one of `t.models(agent)`. Empty: the agent's own.
-        Example: `await chat.choose_model("offline")`
+        Example: `await chat.choose_model("")`
         """
         return self._changed(await self._access.choose_model(self, model))
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 from msgspec import Struct, field
 
 from .arguments import Named, Typed
+from .block_text import clean as clean, text_of as text_of
 
 FORMAT_VERSION = 1
 """Rises when an older reader would misread a transcript; that reader then refuses it with a hint."""
@@ -363,43 +364,6 @@ def named_by(entry: Entry) -> tuple[int, ...]:
     """The earlier entries that it names."""
     value: Any = getattr(entry, entry.names) if entry.names else ()
     return cast("tuple[int, ...]", value) if isinstance(value, tuple) else (value,)
-
-
-def text_of(content: Any) -> str:
-    """The text in it, for titles, search and summaries; tool calls and images have none.
-
-    An import or a model may have put anything inside a block: values that are not text are skipped.
-    """
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    blocks = cast("list[Any]", content)
-    if len(blocks) == 1:  # most answers; this runs in every append
-        return _block_text(blocks[0])
-    return "\n\n".join(filter(None, map(_block_text, blocks)))
-
-
-def _block_text(block: Any) -> str:
-    if not isinstance(block, dict):
-        return ""
-    fields = cast("dict[str, Any]", block)
-    kind = fields.get("type")
-    if kind == "text":
-        text = fields.get("text")
-        return text if isinstance(text, str) else ""
-    return text_of(fields.get("content")) if kind == "tool_result" else ""
-
-
-def clean(text: str) -> str:
-    """Replaces lone surrogates, which cannot be sent; everything else stays."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
 
 
 def tool_uses(entry: Assistant) -> list[Block]:

@@ -310,7 +310,7 @@ class SyncSessionHandle(BoundSession):
 
     def choose_model(self, model: str) -> Session:
         """From the next turn on, this model answers: one of `t.models(agent)`. Empty: the agent's own.
-        Example: `chat.choose_model("offline")`
+        Example: `chat.choose_model("")`
         """
         return self._door.run(self._inner.choose_model(model))
 
