@@ -7,7 +7,7 @@ import json
 import statistics
 import time
 
-from benchmarks.clients import Client, load
+from benchmarks.clients import Client, load, used_ns
 from benchmarks.turnlog_server import CHAT, Running, running
 from benchmarks.upstream import Upstream, upstream
 
@@ -28,26 +28,37 @@ def history(messages: int, size_bytes: int) -> list[dict]:
     return said if messages % 2 == 0 else said[:-1]
 
 
-async def added_by(port: int, head: str, behind: Upstream, messages: int, size_bytes: int, cpu_s) -> dict[str, float]:
+async def added_by(
+    port: int, head: str, behind: Upstream, messages: int, size_bytes: int, pid: int
+) -> dict[str, float]:
     """From sending a request to its arrival at the upstream, for a client that resends everything.
 
-    `cpu_us`: the server's processor time for a whole request.
+    `before_us`: the server's processor time until then. `cpu_us`: that for a whole request.
     """
     past = history(messages, size_bytes)
     if past[-1]["role"] == "user":
         past = past[:-1]
     waits: list[float] = []
-    before = 0.0
+    used: list[float] = []
+    arrived: list[int] = []
+    behind.on_arrival = lambda: arrived.append(used_ns(pid))
+    begun = 0
     async with Client(port, head) as client:
         for turn in range(TIMES):
             past.append({"role": "user", "content": f"Question {turn}"})
             body = request(past)
-            before = cpu_s() if turn == 1 else before  # the first request loads and stores what the others have
+            at_rest = used_ns(pid)
+            begun = at_rest if turn == 1 else begun  # the first request loads and stores what the others have
             begin = time.perf_counter_ns()
             await client.ask("POST", PATH, body)
             waits.append((behind.arrived_ns - begin) / 1e3)
+            used.append((arrived[-1] - at_rest) / 1e3)
             past.append({"role": "assistant", "content": ("piece " * 8).strip()})
-    return {"us": statistics.median(waits[1:]), "cpu_us": (cpu_s() - before) / (TIMES - 1) * 1e6}
+    return {
+        "us": statistics.median(waits[1:]),
+        "before_us": statistics.median(used[1:]),
+        "cpu_us": (used_ns(pid) - begun) / (TIMES - 1) / 1e3,
+    }
 
 
 async def first_by(port: int, head: str, behind: Upstream) -> dict[str, float]:
@@ -76,7 +87,7 @@ def relay(place: str, behind: Upstream):
 async def added(place: str, messages: int, size_bytes: int) -> dict[str, float]:
     async with upstream() as behind:
         with relay(place, behind) as server:
-            return await added_by(server.port, server.head, behind, messages, size_bytes, server.cpu_s)
+            return await added_by(server.port, server.head, behind, messages, size_bytes, server.process.pid)
 
 
 async def first(place: str) -> dict[str, float]:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 PIECES = 8
@@ -31,11 +31,13 @@ class Upstream:
         self.requests = 0
         self.wait_s = 0.0
         """Before the first piece."""
+        self.on_arrival: Callable[[], object] = lambda: None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 self.arrived_ns = time.perf_counter_ns()
+                self.on_arrival()
                 self.requests += 1
                 length = next(
                     int(line.split(b":")[1])

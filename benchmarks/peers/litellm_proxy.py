@@ -65,7 +65,7 @@ def proxy(place: str, behind: Upstream) -> Generator[Proxy]:
 async def added(place: str, messages: int, size_bytes: int) -> dict[str, float]:
     async with upstream() as behind:
         with proxy(place, behind) as server:
-            return await added_by(server.port, "", behind, messages, size_bytes, server.cpu_s)
+            return await added_by(server.port, "", behind, messages, size_bytes, server.process.pid)
 
 
 async def first(place: str) -> dict[str, float]:

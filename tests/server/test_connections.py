@@ -12,6 +12,7 @@ import pytest
 from httpx_sse import connect_sse
 
 from turnlog.server.http.connections import ConnectionLimits, Connections, limits_of
+from turnlog.server.http.problems import Refusal
 from turnlog.settings import ServerSettings
 
 from .running import CHAT, PATIENT, SESSIONS, kinds, running, talk, wait_until
@@ -311,8 +312,30 @@ def test_guests_make_room_first_then_idle_connections_and_what_is_being_answered
 
 def test_the_caps_follow_from_the_files_that_the_process_may_open():
     assert limits_of(ServerSettings(), 1024) == ConnectionLimits(
-        in_all=512, guests=256, per_address=128, per_token=128, streams=384, streams_per_token=96
+        in_all=512,
+        guests=256,
+        per_address=128,
+        per_token=128,
+        streams=384,
+        streams_per_token=96,
+        client_streams=64,
     )
+    assert limits_of(ServerSettings(), 10**9).client_streams == 64
+    assert limits_of(ServerSettings(), 20).client_streams == 6
+    assert limits_of(ServerSettings(connections_per_token=200), 1024).client_streams == 150
     assert limits_of(ServerSettings(connections=100), 1024).in_all == 100
     assert limits_of(ServerSettings(), 10**9).in_all < 20_000
     assert limits_of(ServerSettings(), 20).in_all >= 16
+
+
+def test_a_compatible_client_has_fewer_streams_than_its_token():
+    connections = limited(streams=9, streams_per_token=4, client_streams=2)
+    with ExitStack() as others, ExitStack() as held:
+        for _ in range(2):
+            connections.hold_stream("ann", held, of_client=True)
+        with pytest.raises(Refusal):
+            connections.hold_stream("ann", others, of_client=True)
+        connections.hold_stream("ann", others)
+        connections.hold_stream("bob", others, of_client=True)
+        held.close()
+        connections.hold_stream("ann", others, of_client=True)

@@ -228,7 +228,7 @@ def _last_before_turn(transcript: Transcript) -> int | None:
 
 def _as_is(transcript: Transcript, limits: Limits, state: _CallState) -> Stage:
     view = history.survey(transcript)
-    size = measure(transcript, limits, view)
+    size = measure(transcript, limits, view, state.cache)
     if state.compact_first and (step := compact_if_due(transcript, limits, size, view)):
         answer = yield step
         state.compacted = answer is not None

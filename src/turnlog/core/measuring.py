@@ -72,7 +72,7 @@ def of_history(past: History, limits: Limits) -> int:
     return tokens.estimate(past.messages, limits.estimator, system=past.system, tools=limits.tools, scale=limits.scale)
 
 
-def measure(transcript: Transcript, limits: Limits, view: View | None = None) -> int:
+def measure(transcript: Transcript, limits: Limits, view: View | None = None, cache: TailCache | None = None) -> int:
     """The size of the next request: the last reported usage, plus an estimate of everything after it.
 
     Only the calibrated estimator uses the reported usage; the compatible ones must give the figures of the systems they
@@ -84,7 +84,7 @@ def measure(transcript: Transcript, limits: Limits, view: View | None = None) ->
         sent = (entry for entry in view.tail if entry.seq > seq and not _is_unsent(entry))
         later = [{"role": "user", "content": history.shown_content(entry, view)} for entry in sent]
         return reported + tokens.of_messages(later, scale=limits.scale)
-    return of_history(shown(transcript, limits, view), limits)
+    return of_history(shown(transcript, limits, view, cache), limits)
 
 
 def _is_unsent(entry: Message) -> bool:

@@ -147,6 +147,8 @@ class _Adapter:
         """Its blocks, and for each given block the number of blocks after it is shown."""
         content: Any = message["content"]
         given = cast("list[Block]", [{"type": "text", "text": content}] if isinstance(content, str) else content)
+        if len(given) == 1 and _is_plain_text(given[0]):  # most messages, and every call sends all of them
+            return [*given], [1]
         role = str(message["role"])
         paired = (
             server_calls.complete_calls(given) if role == "assistant" and self._rules.own_blocks else frozenset[int]()
@@ -200,7 +202,7 @@ class _Adapter:
 
     def _text(self, block: Block) -> Iterator[Block]:
         text = block.get("text")
-        if not isinstance(text, str) or not text or text.isspace():
+        if not isinstance(text, str) or _is_blank(text):
             return
         citations = _citations(block)
         if citations:
@@ -331,14 +333,30 @@ def _document_note(block: Block) -> str:
             return clean(f"[document: {name}; it cannot be shown here]")
 
 
+def _is_plain_text(block: Block) -> bool:
+    """Whether it is shown as it is."""
+    text = block.get("text")
+    return block.get("type") == "text" and len(block) == 2 and isinstance(text, str) and not _is_blank(text)
+
+
+def _is_blank(text: str) -> bool:
+    return not text or text.isspace()
+
+
 def _is_cited(messages: Sequence[ApiMessage]) -> bool:
     """The second exception: either all documents of a request may be cited, or none."""
-    given = [part for message in messages for block in _list(message["content"]) for part in (block, *_inner(block))]
-    return any(isinstance(block, dict) and _asks_to_cite(cast("Block", block)) for block in given)
+    for message in messages:
+        for block in _list(message["content"]):
+            if _asks_to_cite(block) or any(map(_asks_to_cite, _inner(block))):
+                return True
+    return False
 
 
-def _asks_to_cite(block: Block) -> bool:
-    return block.get("type") in ("document", "search_result") and block.get("citations") == {"enabled": True}
+def _asks_to_cite(block: Any) -> bool:
+    if not isinstance(block, dict):
+        return False
+    fields = cast("Block", block)
+    return fields.get("type") in ("document", "search_result") and fields.get("citations") == {"enabled": True}
 
 
 def _inner(block: Any) -> list[Any]:

@@ -41,6 +41,8 @@ def _made_of(message: ApiMessage) -> list[ChatMessage]:
     blocks = cast("list[Block]", message["content"])
     if message["role"] == "assistant":
         return _assistant(blocks)
+    if len(blocks) == 1 and blocks[0].get("type") == "text":  # most messages, and every call sends all of them
+        return [{"role": "user", "content": as_text(blocks)}]
     results = [block for block in blocks if block.get("type") == "tool_result"]
     pictures = [part for block in results for part in _pictures(block)]
     if pictures:

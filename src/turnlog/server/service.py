@@ -190,9 +190,10 @@ class Service:
                 raise StoreUnavailable("the store does not answer", hint="Try again when the store works.") from error
             self._proved_at = time.monotonic()
 
-    def hold_stream(self, request: "AnyRequest") -> None:
+    def hold_stream(self, request: "AnyRequest", *, of_client: bool = False) -> None:
         """Refuses if too many streams are open. Called before a message is accepted."""
-        self.connections.hold_stream(token_of(request).id, cast("dict[str, Any]", request.scope)[HELD])
+        held = cast("dict[str, Any]", request.scope)[HELD]
+        self.connections.hold_stream(token_of(request).id, held, of_client=of_client)
 
     def lock(self, what: str) -> asyncio.Lock:
         """One lock per key, so that sessions are created there one after another; one per session, to order its

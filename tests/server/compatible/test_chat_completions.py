@@ -281,3 +281,14 @@ def test_the_sdk_reads_our_refusals(relay):
         relay.openai().chat.completions.create(model="agent:nobody", messages=HI)
     assert unknown.value.code == "model_not_found"
     assert "[api.models]" in str(unknown.value)
+
+
+def test_a_number_without_a_fraction_is_a_whole_number(relay):
+    body = {"model": "m", "max_tokens": 5.0, "seed": 7.0, "messages": [{"role": "user", "content": "count to five"}]}
+    assert relay.post("/v1/chat/completions", body).status_code == 200
+    sent = relay.wire.requests[-1].body
+    assert [sent.get(name) for name in ("max_tokens", "max_completion_tokens")].count(5) == 1
+    assert relay.post("/v1/chat/completions", {**body, "max_tokens": 5.5}).status_code == 400
+    thinking = {"type": "enabled", "budget_tokens": 1024.0}
+    said = {"model": "m", "max_tokens": 9.0, "thinking": thinking, "messages": body["messages"]}
+    assert relay.post("/v1/messages", said).status_code == 200

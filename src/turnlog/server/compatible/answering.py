@@ -89,7 +89,7 @@ async def answer(request: AnyRequest, wire: str, family: Family, read: WireReque
     service, relaying = service_of(request), relaying_of(request)
     service.check_open()
     if read.is_stream:
-        service.hold_stream(request)
+        service.hold_stream(request, of_client=True)
     target = models.target_of(service.settings, read.model, relaying.principal)
     if target.agent and read.tools:
         raise InvalidField("an agent has its own tools", hint="Leave out tools.", param="tools")

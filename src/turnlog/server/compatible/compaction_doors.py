@@ -13,7 +13,7 @@ from ...core.clearing import KEPT_USES, ClearRule
 from ...turns.context_edits import NO_EDITS, ContextEdits
 from . import reading, response_ids as ids
 from .errors import InvalidField
-from .reading import RequestFields
+from .reading import RequestFields, whole_number
 
 FIELD = "context_management"
 THRESHOLD_MIN = 1_000
@@ -41,6 +41,7 @@ def of_responses(fields: RequestFields) -> ContextEdits:
 def _tokens(given: Any, where: str, default: int, least: int = THRESHOLD_MIN) -> int:
     if given is None:
         return default
+    given = whole_number(given)
     if not isinstance(given, int) or isinstance(given, bool) or given < least:
         raise InvalidField(f"{where} needs a number of at least {least:,}", param=where)
     return given

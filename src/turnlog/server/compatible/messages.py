@@ -12,7 +12,7 @@ from ...settings import ApiSettings
 from ...turns.context_edits import NO_EDITS
 from . import compaction_doors, reading
 from .errors import InvalidField, Unknown
-from .reading import RequestFields, WireRequest
+from .reading import RequestFields, WireRequest, whole_number
 
 VERSIONS = ("2023-06-01", "2026-10-21")
 BILLING = "x-anthropic-billing-header:"
@@ -272,6 +272,8 @@ def _format(given: Any) -> dict[str, Any] | None:
 
 
 def _thinking(given: dict[str, Any] | None) -> dict[str, Any] | None:
+    if given is not None and "budget_tokens" in given:
+        given = {**given, "budget_tokens": whole_number(given["budget_tokens"])}
     match given:
         case None | {"type": "adaptive" | "disabled"}:
             return given

@@ -133,6 +133,11 @@ def _unknown_encoding() -> Refusal:
     return Refusal("the body's Content-Encoding is not known here", status=415, code="encoding", hint="Use gzip.")
 
 
+def whole_number(value: Any) -> Any:
+    """A number without a fraction as an int: JSON has one kind of numbers, and some programs write 5.0 for 5."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 class RequestFields:
     """The fields of a request; each is decoded when it is taken, and those never taken are known at the end."""
 
@@ -153,7 +158,7 @@ class RequestFields:
         if found is None:
             return default
         try:
-            return msgspec.convert(found, kind)
+            return msgspec.convert(whole_number(found) if kind is int else found, kind)
         except msgspec.ValidationError as error:
             raise InvalidField(f"{name}: {error}", param=name) from error
 

@@ -6,7 +6,6 @@ from litestar import Response, delete, get, post
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
-from ..http.problems import Refusal
 from ..service import AnyRequest, service_of, token_of
 from . import errors, models, paging, reading, response_input, responses, stored_responses
 from .answering import Answering, answer, api_of, asked_of, relaying_of, request_id
@@ -62,7 +61,7 @@ async def get_response(request: AnyRequest, response_id: str) -> ASGIApp:
         return ASGIResponse(body=body, media_type="application/json")
     after = paging.number_of(request, "starting_after", -1)
     service = service_of(request)
-    service.hold_stream(request)
+    service.hold_stream(request, of_client=True)
     call = await relaying.told(stored, listens=True)
     return Answering(
         call,
@@ -120,17 +119,9 @@ async def list_input_items(request: AnyRequest, response_id: str) -> Response[by
     return models.answer(paging.page(request, found))
 
 
-@get("/v1/responses", include_in_schema=False)
-async def refuse_socket(request: AnyRequest) -> Response[bytes]:
-    if request.headers.get("upgrade", "").lower() == "websocket":
-        raise Refusal("WebSockets are not spoken here", status=426, code="upgrade_required", hint="Use POST.")
-    raise Refusal("responses are not listed", status=405, code="method_not_allowed", hint="Use POST.")
-
-
 ROUTES = (
     post_responses,
     compact,
-    refuse_socket,
     count_input_tokens,
     get_response,
     delete_response,

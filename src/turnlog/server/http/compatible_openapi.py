@@ -71,7 +71,8 @@ def complete(operation: dict[str, Any]) -> None:
     if not operation["parameters"]:
         del operation["parameters"]
     if name not in _BODILESS:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _body(name)}}}
+        needed = name != "createConversation"
+        operation["requestBody"] = {"required": needed, "content": {"application/json": {"schema": _body(name)}}}
 
 
 def _body(name: str) -> dict[str, Any]:
@@ -82,8 +83,9 @@ def _body(name: str) -> dict[str, Any]:
         "required": ["role", "content"],
     }
     if name in ("createConversation", "updateConversation"):
-        needed = ["metadata"] if name == "updateConversation" else []
-        return {"type": "object", "properties": {"metadata": _METADATA}, "required": needed}
+        if name == "updateConversation":
+            return {"type": "object", "properties": {"metadata": _METADATA}, "required": ["metadata"]}
+        return {"type": "object", "properties": {"metadata": {"anyOf": [_METADATA, {"type": "null"}]}}}
     if name == "createItems":
         held = {"items": {"type": "array", "items": message, "minItems": 1, "maxItems": 20}}
         return {"type": "object", "properties": held, "required": ["items"]}

@@ -26,6 +26,8 @@ CONNECTIONS_MAX = 16_384
 """The limit where the process may open any number of files: a connection takes memory too."""
 CONNECTIONS_MIN = 16
 """Fewer cannot serve two browsers."""
+CLIENT_STREAMS = 64
+"""Streams of one token on the routes of compatible clients, unless the settings say how many requests it may have."""
 IPV6_BLOCK = 64
 """Bits of an IPv6 address that name its network; one client usually has all addresses of a network."""
 
@@ -41,19 +43,23 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
     streams: int
     streams_per_token: int
     """Fewer than requests, so that a client with many streams can still stop a turn."""
+    client_streams: int = CLIENT_STREAMS
+    """Those of them that one token may have on the routes of compatible clients."""
 
 
 def limits_of(settings: ServerSettings, files_max: int | None = None) -> ConnectionLimits:
     """The limits of the settings; missing ones follow from how many files the process may open."""
     in_all = settings.connections or min(CONNECTIONS_MAX, max(CONNECTIONS_MIN, (files_max or _files_max()) // 2))
     per_token = settings.connections_per_token or max(CONNECTIONS_MIN // 2, in_all // 4)
+    streams_per_token = max(1, per_token * 3 // 4)
     return ConnectionLimits(
         in_all=in_all,
         guests=max(1, in_all // 2),
         per_address=settings.connections_per_address or max(CONNECTIONS_MIN // 2, in_all // 4),
         per_token=per_token,
         streams=max(1, in_all * 3 // 4),
-        streams_per_token=max(1, per_token * 3 // 4),
+        streams_per_token=streams_per_token,
+        client_streams=streams_per_token if settings.connections_per_token else min(CLIENT_STREAMS, streams_per_token),
     )
 
 
@@ -84,6 +90,7 @@ class Connections:
         self._addresses: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
+        self._client_streams: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -140,10 +147,12 @@ class Connections:
         elif address != peer and (behind := self._counted(address)):
             _hold(self._addresses, behind, self.limits.per_address, held, _too_many_from_address())
 
-    def hold_stream(self, token_id: str, held: ExitStack) -> None:
+    def hold_stream(self, token_id: str, held: ExitStack, *, of_client: bool = False) -> None:
         """Called before anything is stored: a message that was accepted must not be answered with a refusal."""
         if self._streams.total() >= self.limits.streams:
             raise _no_room()
+        if of_client:
+            _hold(self._client_streams, token_id, self.limits.client_streams, held, _too_many_of_token("streams"))
         _hold(self._streams, token_id, self.limits.streams_per_token, held, _too_many_of_token("streams"))
 
     def _counted(self, peer: str) -> str:

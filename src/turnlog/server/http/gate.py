@@ -21,10 +21,11 @@ from ...runtime import tracing
 from ..compatible import errors, reading
 from ..compatible.answering import REQUEST_ID
 from ..service import CALLER, HELD, Service
-from . import problems
+from . import methods, problems
 from .auth import COOKIE, Token
 from .head_limit import CONNECTION, LimitedConnection
 from .limits import BODY_MAX_BYTES, FAILURES_BURST, FAILURES_PER_S, Buckets, too_large, too_many
+from .methods import SIGN_IN
 from .problems import Refusal, unauthorized
 
 PUBLIC = ("/healthz", "/readyz", "/openapi.json", "/signin", "/api/signin", "/favicon.ico")
@@ -32,8 +33,6 @@ WITHOUT_STORE = ("/healthz", "/readyz")
 """Answered without looking up a token, because that needs the store, and these paths tell whether it can be used."""
 PUBLIC_PREFIXES = ("/static/", "/channels/")
 """Assets of the page, and webhooks, which are checked by their signatures."""
-SIGN_IN = ("/signin", "/api/signin")
-"""Paths that accept codes and tokens, and so could be used to guess them."""
 SAFE = ("GET", "HEAD", "OPTIONS")
 SINGLE = frozenset(
     (
@@ -80,6 +79,7 @@ class Gate:
             self._check_origin(request)
             await self._check_token(request)
             self._check_room(request)
+            _check_socket(request)
             receive = _limited(request, receive, self._service.settings.server.body_idle_s)
         except TurnlogError as error:  # a refusal, or the store is unavailable
             self._service.metrics.refused.labels(problems.of(error).code).inc()
@@ -88,7 +88,7 @@ class Gate:
             else:
                 await _refuse(request, error, request.sender(send))
         else:
-            method, receive, send = _adapted(request, receive, send)
+            method, receive, send = methods.adapted(request.method, request.path, receive, send)
             with tracing.continuing(request.trace):
                 await self._app(cast("Scope", {**scope, "method": method}), receive, request.sender(send))
         finally:
@@ -269,6 +269,12 @@ class GatedRequest:
         )
 
 
+def _check_socket(request: GatedRequest) -> None:
+    """No route speaks WebSockets; clients of compatible APIs try one and then use POST."""
+    if request.is_compatible and request.method == "GET" and request.header(b"upgrade").lower() == "websocket":
+        raise Refusal("WebSockets are not spoken here", status=426, code="upgrade_required", hint="Use POST.")
+
+
 def _check_single(request: GatedRequest) -> None:
     names = [name for name, _ in request.scope["headers"] if name in SINGLE]
     if len(names) > len(set(names)):
@@ -317,53 +323,6 @@ async def _soon(receive: Receive, idle_s: float) -> Any:
     if message["type"] == "http.disconnect":
         raise Refusal("the client left before the end of the body", code="incomplete", hint="Send it again.")
     return message
-
-
-def _adapted(request: GatedRequest, receive: Receive, send: Send) -> tuple[str, Receive, Send]:
-    """OPTIONS and HEAD, which the framework does not answer for every route, become a method that it does answer."""
-    match request.method:
-        case "OPTIONS":
-            # The framework's own answer to OPTIONS names one method of a path; its refusal of TRACE names all.
-            return "TRACE", receive, _as_options(send)
-        case "HEAD" if request.path.rstrip("/") not in SIGN_IN:  # a GET there would use up the code
-            return "GET", *_as_head(send)
-        case method:
-            return method, receive, send
-
-
-def _as_head(send: Send) -> tuple[Receive, Send]:
-    """Like GET, without a body; a stream gets a disconnect as soon as its headers are sent."""
-    begun = asyncio.Event()
-
-    async def hear() -> Any:
-        await begun.wait()
-        return {"type": "http.disconnect"}
-
-    async def answer(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            await send(message)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-            begun.set()
-
-    return cast("Receive", hear), cast("Send", answer)
-
-
-def _as_options(send: Send) -> Send:
-    """Turns 405 with `Allow` into an answer without a body. There are no CORS headers for other sites."""
-    allowed = False
-
-    async def answer(message: Any) -> None:
-        nonlocal allowed
-        if message["type"] == "http.response.start":
-            allowed = message["status"] == 405
-        if allowed and message["type"] == "http.response.start":
-            kept = [header for header in message["headers"] if not header[0].lower().startswith(b"content-")]
-            message = {**message, "status": 204, "headers": kept}
-        elif allowed:
-            message = {**message, "body": b""}
-        await send(message)
-
-    return cast("Send", answer)
 
 
 async def _refuse_in_family(request: GatedRequest, error: TurnlogError, send: Send) -> None:
