@@ -185,8 +185,9 @@ class World:
             ), "without a name only an answer tells a session"
         plain, at = [], 0
         for body in request:
-            plain.append(shortened(body, log[path.seqs[at] - 1]) if at in cut else body)
-            at += len(atoms.of(body))
+            if size := len(atoms.of(body)):  # what has no words is not stored
+                plain.append(shortened(body, log[path.seqs[at] - 1]) if at in cut else body)
+                at += size
         if cut and len({body.tool_use_id for body in results_of(plain)}) < len(results_of(plain)):
             return  # two results of one call are one if they are equal, and pruned results may differ
         assert as_words(history.build(log).messages) == as_words(history.build(stamped([], plain)).messages)

@@ -10,6 +10,7 @@ from turnlog.core.entries import Assistant, Foreign, Rewind, Shortened, User, te
 from turnlog.sessions import Sessions, own_answers
 from turnlog.stores import open_store
 from turnlog.stores.in_memory import MemoryStore
+from turnlog.turns.candidates import COMPARED
 from turnlog.turns.places import Places
 
 from ..stores import postgres
@@ -306,6 +307,46 @@ async def test_a_session_is_found_again_by_the_index_behind_many_newer_ones(stor
     await client.places.close()
     await Sessions(store).reindex()
     assert (await Client(store).say(*said))[:2] == ("continued", session)
+
+
+async def test_a_request_is_compared_with_the_newest_64_sessions_of_its_name():
+    now = 1_700_000_000_000
+
+    def clock():
+        nonlocal now
+        now += 1_000
+        return now
+
+    store = MemoryStore(clock=clock)
+    client = Client(store, name="n", clock=clock)
+    found = [(await client.say(user(f"talk {n}"), answer=f"answer {n}"))[1] for n in range(COMPARED + 1)]
+    for n, match in ((1, "continued"), (0, "new")):
+        asked = [user(f"talk {n}"), assistant(f"answer {n}"), user("more")]
+        assert (await client.say(*asked))[0] == match
+    assert (COMPARED, len(set(found))) == (64, 65)
+
+
+async def test_an_answer_is_remembered_for_thirty_days_and_its_session_by_name_for_ever():
+    now = 1_700_000_000_000
+    store = MemoryStore(clock=lambda: now)
+    sessions = {}
+    for name in (None, "n"):
+        client = Client(store, name=name, clock=lambda: now)
+        sessions[name] = (await client.say(user("old"), answer="An old answer."))[1]
+        await client.places.close()
+    said = [user("old"), assistant("An old answer."), user("still there?")]
+    for n in range(COMPARED):  # so that only the index tells it
+        await Client(store, clock=lambda: now).say(user(f"new {n}"))
+    now += 29 * 86_400_000
+    late = Client(store, clock=lambda: now)
+    assert (await late.say(*said, answer="Yes."))[:2] == ("continued", sessions[None])
+    await late.places.close()
+    for n in range(COMPARED):
+        await Client(store, clock=lambda: now).say(user(f"newer {n}"))
+    now += 31 * 86_400_000
+    said += [assistant("Yes."), user("and now?")]
+    assert (await Client(store, clock=lambda: now).say(*said))[0] == "new"
+    assert (await Client(store, name="n", clock=lambda: now).say(*said[:3]))[1] == sessions["n"]
 
 
 async def test_a_session_that_is_named_by_its_id_goes_on_with_what_others_said_before(store):
