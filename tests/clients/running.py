@@ -87,6 +87,14 @@ class Machine:
         return [entry["type"] for entry in self.entries(session_id) if entry["type"] not in ("session", "foreign")]
 
 
+def search(relay, words):
+    """What a search finds in all sessions of the principal."""
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    body = {**asked, "params": {"name": "search", "arguments": {"words": words, "limit": 20}}}
+    answer = relay.post("/mcp", body, Accept="application/json, text/event-stream").json()
+    return answer["result"]["structuredContent"]["hits"]
+
+
 class Cutting:
     """A proxy that breaks the connection within the first streamed answers, and waits for a server that is away."""
 

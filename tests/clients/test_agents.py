@@ -7,7 +7,7 @@ from tests.providers.wire import Said
 from tests.waiting import wait_until
 
 from .commands import aider_on, claude_on, opencode_on
-from .running import Cutting, Machine, needs
+from .running import Cutting, Machine, needs, search
 
 ECHO = {"id": "call_abc", "name": "bash", "input": {"command": "echo turnlog", "description": "say it"}}
 
@@ -145,9 +145,7 @@ def test_what_was_said_before_claude_code_compacts_by_itself_stays_searchable(re
     assert claude("-p", "--continue", "And then?")["result"] == "Later 1."
     assert "Answer 0" not in json.dumps(relay.sent()["messages"]), "the client has replaced it by its summary"
     assert len({row["key"] for row in machine.sessions()}) == 1
-    with relay.server.client() as client:
-        found = client.get("/api/agents/main/search", params={"q": "pomegranate"}).json()["hits"]
-    assert "Answer 0 names the pomegranate." in {hit["text"] for hit in found}
+    assert "Answer 0 names the pomegranate." in {hit["text"] for hit in search(relay, "pomegranate")}
 
 
 def test_the_next_request_of_claude_code_after_an_undo_has_the_originals(tmp_path):
@@ -176,13 +174,13 @@ def test_the_next_request_of_claude_code_after_an_undo_has_the_originals(tmp_pat
 
 def test_opencode_asks_again_after_cut_streams_and_no_second_call_is_made(relay, tmp_path):
     machine = Machine(tmp_path / "home", relay)
-    pieces = tuple(f"piece {n} " + "of one answer " * 40 for n in range(1000))  # more than a socket holds
+    pieces = tuple(f"piece {n} " + "of one answer " * 40 for n in range(4000))  # more than sockets hold
     relay.say(*[Said(texts=pieces)] * 12)
     with Cutting(machine.base, times=5) as proxy:
         machine.base = proxy.base
         told = opencode_on(machine)("run", "--format", "json", "Say hi.")
         assert proxy.cuts == 5
-    assert "piece 999" in told.stdout
+    assert "piece 3999" in told.stdout
     rows = machine.sessions()
     assert sorted(machine.kinds(row["id"]).count("assistant") for row in rows) == [1, 1]
     assert len(relay.wire.requests) == len(rows)

@@ -14,10 +14,12 @@ from tests.providers.wire import Said
 from turnlog.core.searchable import is_answer
 
 from .commands import claude_on
-from .running import Machine, needs
+from .running import Machine, needs, search
 
 PAGE = Path(__file__).parents[2] / "docs" / "clients" / "mcp.md"
 BIN = Path(sys.executable).parent
+WAITS = 4
+"""Claude Code waits for a server for some seconds, which is too short on a busy machine."""
 
 
 def lines_of(heading, **values):
@@ -35,13 +37,6 @@ def remember(relay, words):
     relay.post("/v1/messages", {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": words}]})
 
 
-def search(relay, words):
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    body = {**asked, "params": {"name": "search", "arguments": {"words": words, "limit": 20}}}
-    answer = relay.post("/mcp", body, Accept="application/json, text/event-stream").json()
-    return answer["result"]["structuredContent"]["hits"]
-
-
 def test_claude_code_finds_what_it_forgot_and_its_finding_is_never_found(relay, tmp_path):
     folder = needs("claude-code")
     remember(relay, "The deploy password hint is pomegranate.")
@@ -54,11 +49,12 @@ def test_claude_code_finds_what_it_forgot_and_its_finding_is_never_found(relay, 
         machine.run("sh", "-c", line.replace("claude ", f"{command} ", 1), env=env)
         ask = {"id": f"call_{name}", "name": "mcp__turnlog__search", "input": {"words": "pomegranate"}}
         wait = {"id": f"wait_{name}", "name": "WaitForMcpServers", "input": {"servers": ["turnlog"]}}
-        calls = (Said(text="I wait for it.", calls=(wait,)), Said(text="I look it up.", calls=(ask,)))
-        relay.say(*calls, *(Said(text=f"It was found ({name}).") for _ in range(4)))
+        waits = [Said(text="I wait for it.", calls=({**wait, "id": f"{wait['id']}_{n}"},)) for n in range(WAITS)]
+        looks = Said(text="I look it up.", calls=(ask,))
+        relay.say(*waits, looks, *(Said(text=f"It was found ({name}).") for _ in range(4)))
         told = claude("-p", f"What was the hint? ({name})", "--allowedTools", "mcp__turnlog__search")
         assert not told["is_error"], told
-        assert "deploy password hint" in json.dumps(relay.wire.requests[2].body)
+        assert "deploy password hint" in json.dumps(relay.wire.requests[WAITS + 1].body)
         machine.run(command, "mcp", "remove", "turnlog", env=env)
     assert [hit["text"] for hit in search(relay, "pomegranate")] == ["The deploy password hint is pomegranate."]
 

@@ -1,6 +1,7 @@
 """The vendors' SDKs, and libraries and commands that use them."""
 
 from tests.providers.wire import Refused, Said
+from tests.server.compatible.serving import serving
 
 from .commands import llm_on
 from .running import Machine
@@ -16,6 +17,38 @@ def test_openai_python_keeps_one_session_and_its_helpers_give_what_is_stored(rel
     assert found["request_id"]
     [row] = machine.sessions()
     assert machine.kinds(row["id"]) == ["user", "assistant"] * 3
+
+
+def test_openai_python_keeps_responses_and_conversations(tmp_path):
+    with serving(tmp_path / "server", env={"TURNLOG_MODEL_SUMMARY_MODEL": "offline"}) as relay:
+        machine = Machine(tmp_path / "home", relay)
+        relay.say(*(Said(texts=words) for words in (("First.",), ("Sec", "ond."), ("Thi", "rd."), ("In it.",))))
+        found = machine.python("sdks", "openai_responses")
+        assert (found["plain"], found["streamed"], found["helped"]) == ("First.", "Second.", "Third.")
+        assert (found["retrieved"], found["in_conversation"], found["items"]) == ("Third.", "In it.", 3)
+        assert found["request_id"]
+        assert found["resumed"]
+        assert found["input"] == ["third"]
+        assert found["tokens"] > 0
+        assert (found["compacted"], found["gone"]) == ("compaction", "response_not_found")
+        [row] = machine.sessions()
+        assert [kind for kind in machine.kinds(row["id"]) if kind in ("user", "assistant")] == ["user", "assistant"] * 3
+
+
+def test_a_thread_of_anthropic_goes_on_after_a_restart(relay, tmp_path):
+    machine = Machine(tmp_path / "home", relay)
+    relay.say(Said(text="First."), Said(text="Second."), Said(text="Third."))
+    found, last = machine.python("sdks", "anthropic_thread")
+    assert found == ["First.", "Second."]
+    relay.server.restart()
+    again = Machine(tmp_path / "home", relay)
+    found, _ = again.python("sdks", "anthropic_thread", env={"PREVIOUS": last})
+    assert found == ["Third."]
+    assert [message["content"] for message in relay.sent()["messages"][1:]] == [
+        "first", "First.", "second", "Second.", "third",
+    ]  # fmt: skip
+    [row] = again.sessions()
+    assert again.kinds(row["id"]) == ["user", "assistant"] * 3
 
 
 def anthropic_keeps_one_session(relay, tmp_path, environment, major):

@@ -15,7 +15,7 @@ from .api.channels import arrive
 from .api.chat import ChatController, offered_models
 from .api.health import count, healthz, readyz
 from .api.sessions import SessionsApi
-from .compatible import errors, routes
+from .compatible import addresses, errors, routes
 from .http import openapi, problems
 from .http.bodies import decode_body
 from .http.gate import Gate
@@ -87,7 +87,7 @@ def answer_error(request: AnyRequest, error: Exception) -> Response[bytes] | Res
     if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(MACHINES):
         return view.answer_error(request, error)
     problem = problems.of(error)
-    is_compatible = request.url.path.startswith(errors.PREFIX)
+    is_compatible = request.url.path.startswith(addresses.PREFIX)
     if problem.status >= 500 and not (is_compatible and errors.told(error).status < 500):
         unexpected = None if isinstance(error, TurnlogError) else error
         service_of(request).log.error("failed", path=request.url.path, error=str(error), exc_info=unexpected)

@@ -120,6 +120,21 @@ def test_a_key_counts_in_both_headers_and_not_as_a_cookie(relay, path):
         assert client.post(path, content=WIRES[path], headers={"Origin": relay.server.base}).status_code == 401
 
 
+@pytest.mark.parametrize(
+    "path", ["/chat/completions", "/v1/v1/chat/completions", "/messages", "/v1/v1/messages", "/messages/count_tokens"]
+)
+def test_an_address_without_the_prefix_or_with_two_is_understood(relay, path):
+    """AI SDK takes Anthropic's variable for the whole address; people add the prefix where the SDK does, too."""
+    relay.say()
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    answer = relay.post(path, body, x_api_key=relay.server.token)
+    assert answer.status_code == 200, answer.text
+    assert ask(relay, path, data=b"{}").status_code == 401
+    with httpx.Client(base_url=relay.server.base, **PATIENT) as client:
+        assert client.get("/models", headers={"x-api-key": relay.server.token}).status_code == 200
+        assert client.get("/modelsx", headers={"x-api-key": relay.server.token}).status_code == 401
+
+
 def test_an_api_key_counts_under_v1_only(relay):
     with httpx.Client(base_url=relay.server.base, **PATIENT) as client:
         answer = client.get("/api/agents/main/sessions", headers={"x-api-key": relay.server.token})

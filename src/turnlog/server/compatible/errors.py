@@ -32,7 +32,6 @@ from ..http.problems import Refusal
 Family: TypeAlias = Literal["openai", "anthropic"]
 RETRY_AFTER_S = 2
 """Told with errors that pass, if nothing better is known."""
-PREFIX = "/v1/"
 
 
 class InvalidField(UsageError):

@@ -18,7 +18,7 @@ from litestar.types import ASGIApp, HTTPSendMessage, Receive, Scope, Send
 
 from ...errors import TurnlogError
 from ...runtime import tracing
-from ..compatible import errors, reading
+from ..compatible import addresses, errors, reading
 from ..compatible.answering import REQUEST_ID
 from ..service import CALLER, HELD, Service
 from . import methods, problems
@@ -187,7 +187,8 @@ class GatedRequest:
         self.scope = cast("dict[str, Any]", scope)
         self._service = service
         self.method: str = self.scope["method"]
-        self.path: str = self.scope["path"]
+        self.path: str = addresses.meant(self.scope["path"])
+        self.scope["path"] = self.path
         self.request_id = os.urandom(8).hex()
         self.token: Token | None = None
         self.status = 0
@@ -222,7 +223,7 @@ class GatedRequest:
     @property
     def is_compatible(self) -> bool:
         """Whether it is for a route of OpenAI's or Anthropic's protocol."""
-        return self.path.startswith(errors.PREFIX)
+        return self.path.startswith(addresses.PREFIX)
 
     @property
     def body_max_bytes(self) -> int:
