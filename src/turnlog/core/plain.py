@@ -16,7 +16,8 @@ def as_text(content: Any) -> str:
         return content
     if not isinstance(content, list):
         return as_json(content)
-    return "\n\n".join(filter(None, map(_block_as_text, cast("list[Any]", content))))
+    blocks = cast("list[Any]", content)
+    return _block_as_text(blocks[0]) if len(blocks) == 1 else "\n\n".join(filter(None, map(_block_as_text, blocks)))
 
 
 def _block_as_text(block: Any) -> str:
@@ -40,8 +41,11 @@ def _block_as_text(block: Any) -> str:
 
 def _plain_text(block: Any) -> str | None:
     """Of a block of text, as most are: a pattern that matches takes five times as long."""
-    text = cast("Block", block).get("text") if isinstance(block, dict) else None
-    return text if isinstance(text, str) and cast("Block", block).get("type") == "text" else None
+    if not isinstance(block, dict):
+        return None
+    fields: Block = block  # type: ignore[reportUnknownVariableType]
+    text = fields.get("text")
+    return text if isinstance(text, str) and fields.get("type") == "text" else None
 
 
 def _document_as_text(block: Block) -> str:

@@ -4,6 +4,7 @@ Nothing that changes often comes before the tail, so the next request begins wit
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -79,8 +80,8 @@ def _breakpoints(history: History, *, has_head: bool) -> tuple[tuple[int, int], 
         marks.append(SYSTEM_LEAD)
     if history.lead:
         marks.append((0, history.lead - 1))
-    users = [index for index, message in enumerate(messages) if message["role"] == "user"]
-    for index in users[-2:]:
+    users = (index for index in reversed(range(len(messages))) if messages[index]["role"] == "user")
+    for index in reversed(list(islice(users, 2))):
         last = len(messages[index]["content"]) - 1 if isinstance(messages[index]["content"], list) else 0
         if (index, last) not in marks:
             marks.append((index, last))

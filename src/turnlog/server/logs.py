@@ -20,7 +20,7 @@ from ..core import masking
 
 def open_log(out: TextIO | None = None) -> FilteringBoundLogger:
     return structlog.wrap_logger(
-        structlog.PrintLogger(out or sys.stderr),
+        structlog.WriteLogger(out or sys.stderr),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

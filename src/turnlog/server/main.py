@@ -6,6 +6,7 @@ second signal ends the process at once.
 """
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -46,6 +47,10 @@ BACKLOG = 2_048
 LAST_WRITES_S = 5
 """For the last bytes of streams, after the turns have ended."""
 STARTING_S = 0.005
+COLLECT_AFTER = 10_000
+"""New objects before Python looks for cycles among them. Its default of 700 makes it look several times in each turn,
+which takes a tenth of the turn's time; a turn makes few cycles, and a thousand of them take a few MB.
+"""
 LOOPS = (keep_expiring, keep_adopting, keep_counting)
 
 
@@ -107,6 +112,7 @@ async def serve(
             turnlog.check_agent(agent)
         link = await first_link(service)
         server = Server(turnlog, service, worker)
+        _collect_rarely()
         async with server.listening() as port:
             base = f"http://{_shown(settings.server.host)}:{port}"
             if link is not None:
@@ -128,6 +134,13 @@ async def serve(
             for task in loops:
                 task.cancel()
             await asyncio.wait(loops)
+
+
+def _collect_rarely() -> None:
+    """What is loaded by now stays until the end, and is not looked at again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
 
 
 def lines_for_clients(settings: Settings, base: str) -> list[str]:
@@ -156,6 +169,7 @@ class Server:
             port=settings.port,
             http=LimitedConnection,
             ws="none",
+            proxy_headers=bool(settings.trusted_proxies),
             forwarded_allow_ips=list(settings.trusted_proxies),
             log_config=None,
             access_log=False,

@@ -242,6 +242,8 @@ async def in_memory(session_id: str, bodies: Sequence[Entry], clock: Clock) -> A
 
 
 def _received(entries: Sequence[Entry], seqs: Sequence[int]) -> list[Received]:
+    if not seqs:
+        return []
     wanted = set(seqs)
     return [entry for entry in entries if isinstance(entry, Received) and entry.seq in wanted]
 

@@ -321,7 +321,8 @@ class Runner:
             async for piece in pieces:
                 if isinstance(piece, Assistant):
                     return piece
-                self._tell_repairs(turn, piece.repairs)
+                if piece.repairs:
+                    self._tell_repairs(turn, piece.repairs)
                 turn.has_streamed = turn.has_streamed or bool(piece.text or piece.thinking)
                 turn.pieces.append(piece.text)
                 for event in _deltas(piece):

@@ -69,7 +69,8 @@ class Ticket:
 
     async def waits(self) -> int:
         """Its position in the queue; 0 once a turn has taken it, or refused to."""
-        await asyncio.wait({self.queued, self.turn}, return_when=asyncio.FIRST_COMPLETED)
+        if not self.turn.done():  # most messages begin a turn of their own
+            await asyncio.wait({self.queued, self.turn}, return_when=asyncio.FIRST_COMPLETED)
         return 0 if self.turn.done() else self.queued.result()
 
     def wait(self, position: int) -> None:

@@ -6,7 +6,7 @@ cannot find something in the prompt, it says so, so that a lost message shows.
 
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -174,7 +174,7 @@ def _lead_of(text: str) -> dict[str, str]:
 
 
 def blocks_of(content: Any) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else cast("list[dict[str, Any]]", content)
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _results(blocks: list[dict[str, Any]]) -> list[tuple[str, str]]:
