@@ -71,6 +71,33 @@ def test_lists_are_read_off_an_index_and_only_their_own_rows_are_looked_at(sort,
                 assert sum("TEMP B-TREE" in line for line in plan) <= 1, plan  # the page's own rows
 
 
+FEW_HAVE = {
+    "sessions_by_home": {"homes": ("agent:main:cli:direct:p0",)},
+    "sessions_by_peer": {"peer": "p0"},
+    "sessions_last_role": {"last_role": "failed"},
+    "sessions_waiting": {"waiting": True},
+    "sessions_needed_approval": {"needed_approval": True},
+}
+
+
+@pytest.mark.parametrize("index", FEW_HAVE)
+@pytest.mark.parametrize("more", LISTS)
+def test_what_few_rows_have_is_found_without_a_look_at_the_others(index, more, tmp_path):
+    asyncio.run(_make(tmp_path))
+    for sql, plan in plans(tmp_path / "s.db", Query(limit=5, **FEW_HAVE[index], **more)):
+        looks = [line for line in plan if "sessions" in line and "PRIMARY KEY" not in line]
+        assert looks
+        assert all(index in line or "sessions_by_key" in line for line in looks), (sql, plan)
+
+
+def test_many_rows_of_one_person_are_walked_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(statements, "FEW", 0)
+    asyncio.run(_make(tmp_path))
+    for fields in ({"homes": ("agent:main:cli:direct:p0",)}, {"peer": "p0"}):
+        _, plan = plans(tmp_path / "s.db", Query(limit=5, **fields))[1]
+        assert any("sessions_newest" in line for line in plan), plan
+
+
 def test_a_word_is_looked_for_in_the_index_of_words(tmp_path):
     asyncio.run(_make(tmp_path))
     for fields in LISTS:

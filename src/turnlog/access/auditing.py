@@ -1,7 +1,8 @@
 """The audit list: every call that needed approval, in all sessions that a principal may see.
 
-It is read from the logs of the sessions, so it needs no record of its own and cannot differ from them. One page looks
-at a limited number of sessions, the newest first; `next` leads to older ones, also if a page found nothing.
+It is read from the logs of the sessions, so it needs no record of its own and cannot differ from them. Rows say which
+sessions ever had such a call, so no other log is read. One page looks at a limited number of these sessions, the newest
+first; `next` leads to older ones, also if a page found nothing.
 """
 
 from contextlib import suppress
@@ -55,7 +56,7 @@ async def audit(sessions: Sessions, wanted: AuditFilter, *, limit: int = 50, cur
     """At least `limit` lines, if the sessions that it looks at have as many."""
     found: list[AuditLine] = []
     for _ in range(SESSIONS_MAX // SESSIONS_READ):
-        query = Query(agent=wanted.agent, q=wanted.q or None, limit=SESSIONS_READ, cursor=cursor)
+        query = Query(agent=wanted.agent, q=wanted.q or None, needed_approval=True, limit=SESSIONS_READ, cursor=cursor)
         page = await sessions.list(query)
         for row in page.items:
             found += await _lines(sessions, row, wanted)

@@ -59,6 +59,8 @@ class Query(Struct, metaclass=Typed, frozen=True, kw_only=True):
     """Only sessions with waiting messages or a running turn: those that a restart has to handle."""
     waiting: bool | None = None
     """Whether a call waits for a person's approval."""
+    needed_approval: bool | None = None
+    """Whether any call has ever needed a person's approval."""
     last_role: str | None = None
     """How the last turn stands; `failed`: without an answer."""
     peer: str | None = None

@@ -24,7 +24,7 @@ from ..errors import Corrupt
 
 NAMES = {"id": "session_id", "key": "session_key", "agent": "agent_id", "last_at": "updated_at"}
 """Row fields whose column has another name."""
-_INNER = ("last_seq", "boundary", "selected_n", "unfinished", "last_role", "peer", "fold")
+_INNER = ("last_seq", "boundary", "selected_n", "unfinished", "last_role", "needed_approval", "peer", "fold")
 _FIELDS = (*(name for name in SessionRow.__struct_fields__ if name != "file_path"), *_INNER)
 _CONSTANT = frozenset(("id", "key", "agent", "channel", "label", "created_at"))
 fields_in: Callable[[Session], tuple[Any, ...]] = attrgetter(*_FIELDS)
@@ -42,6 +42,19 @@ CHANGING = (*(column(name) for name in _FIELDS if name not in _CONSTANT), "meta_
 RANKS = {sort: tuple(map(column, fields)) for sort, fields in queries.RANKS.items()}
 OLDER_ROWS = f"fold < {FOLD}"
 """Rows that an older version made. An index with this condition finds them, and is empty nearly always."""
+
+RARE = {
+    ("last_role", ("failed",)): "last_role = 'failed'",
+    ("waiting", (True,)): "waiting = TRUE",
+    ("needed_approval", (True,)): "needed_approval = TRUE",
+}
+"""Values that few rows have, and the condition, word for word, of the index that holds these rows alone."""
+INDEXES = {
+    "sessions_by_home": "(session_key, status, agent_id, channel)",
+    "sessions_by_peer": "(peer, status, agent_id, channel)",
+    **{f"sessions_{name}": f"(updated_at, session_id) WHERE {asked}" for (name, _), asked in RARE.items()},
+}
+"""Indexes that follow no append, or only those of few sessions; made after the columns that `definitions` adds."""
 
 
 def types_of(types: Mapping[type, str]) -> tuple[str, ...]:

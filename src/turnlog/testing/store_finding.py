@@ -38,6 +38,35 @@ class FindingContract(RowContract):
             assert seen == ["s2", "s6", "s5", "s4", "s3", "s1", "s0"]
 
     @claim
+    async def test_find_filters_by_who_and_by_how_the_last_turn_stands(self, place: Path) -> None:
+        asked = entry(type="approval", state="requested", call="c1", tool="t")
+        endings = {
+            "answered": [answered("yes")],
+            "failed": [entry(type="failed", code="provider")],
+            "waiting": [asked],
+            "asked": [asked, entry(type="failed", code="stopped")],
+        }
+        async with self.open(place) as store:
+            for n, (name, ending) in enumerate(endings.items()):
+                async with store.lease(name) as lease:
+                    body = opened(name, peer=f"p{n // 2}", agent="ops" if n % 2 else "main")
+                    await store.append(name, [body, said("hello"), *ending], lease=lease)
+
+            async def ids(**fields: Any) -> set[str]:
+                page = await store.find(Query(**fields))
+                assert page.total == len(page.items)
+                return {row.id for row in page.items}
+
+            assert await ids(peer="p0") == {"answered", "failed"}
+            assert await ids(peer="p0", agent="ops", status=UNTRASHED) == {"failed"}
+            assert await ids(last_role="failed") == {"failed", "asked"} == await ids(last_role="failed", channel="cli")
+            assert await ids(last_role="failed", peer="p1", sort="tokens") == {"asked"}
+            assert await ids(waiting=True) == {"waiting"}
+            assert await ids(waiting=False) == {"answered", "failed", "asked"}
+            assert await ids(needed_approval=True) == {"waiting", "asked"} == await ids(needed_approval=True, q="p1")
+            assert await ids(needed_approval=True, status="trashed") == set()
+
+    @claim
     async def test_find_filters_by_each_field(self, place: Path) -> None:
         async with self.open(place) as store:
             await store.append("a1", [opened("a1", peer="ann")])

@@ -30,6 +30,9 @@ def _text() -> str:
         "@changes": ", ".join(f"{name} = g.{name}" for name in CHANGING),
         "@every": ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name != "session_id"),
         "@added": ", ".join(f"ADD COLUMN IF NOT EXISTS {one}" for one in _ADDED),
+        "@indexes": "\n".join(
+            f"CREATE INDEX IF NOT EXISTS {name} ON turnlog.sessions {of};" for name, of in sql.INDEXES.items()
+        ),
         "@fold": str(FOLD),
     }
     for name, value in parts.items():

@@ -3,6 +3,7 @@
 -- may run at once, so a function in use is never changed, and another one has another name.
 
 ALTER TABLE turnlog.sessions @added;
+@indexes
 CREATE INDEX IF NOT EXISTS sessions_fold_@fold ON turnlog.sessions (session_id) WHERE fold < @fold;
 
 -- Whether there are rows of an older version. A function, because its plan is kept: each list asks it.

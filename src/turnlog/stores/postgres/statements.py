@@ -153,6 +153,9 @@ def conditions(query: Query) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
     for name, wanted in queries.compared(query):
+        if rare := sql.RARE.get((name, wanted)):
+            where.append(f"s.{rare}")
+            continue
         # A single value as such, so that the planner sees an index in its order, or a partial one.
         one = len(wanted) == 1
         kept = [storable(value) if isinstance(value, str) else value for value in wanted]

@@ -41,9 +41,11 @@ def missing_columns(db: SqliteConnection) -> list[str]:
 
 
 def complete(db: SqliteConnection) -> None:
-    """Adds what this version needs of `sessions`: its columns, and the index of rows to be rebuilt."""
+    """Adds what this version needs of `sessions`: its columns, their indexes, and that of rows to be rebuilt."""
     for definition in missing_columns(db):
         db.run(f"ALTER TABLE sessions ADD COLUMN {definition}")
+    for name, of in sql.INDEXES.items():
+        db.run(f"CREATE INDEX IF NOT EXISTS {name} ON sessions {of}")
     db.run(f"CREATE INDEX IF NOT EXISTS sessions_fold_{FOLD} ON sessions (session_id) WHERE {sql.OLDER_ROWS}")
 
 
@@ -149,17 +151,15 @@ def readable(db: SqliteConnection, session_id: str, after: int = 0, before: int 
 
 def find(db: SqliteConnection, query: Query) -> Page[Session]:
     where, values = _looked_through(db, query) if query.q and not is_narrow(query) else conditions(query)
-    total = db.one(f"SELECT count(*) FROM sessions{sql.where(where)}", values)
+    narrow = _without_index(where, _BROAD) if is_narrow(query) else where
+    total = db.one(f"SELECT count(*) FROM sessions{sql.where(narrow)}", values)
     if not total:
         return Page([], None, 0)
     names = sql.RANKS[query.sort]
     place = queries.place(query) or ()
-    # Most sessions have the same channel and status, or one of several agents: a walk in order finds enough quickly,
-    # collecting and sorting them does not. `+` keeps the planner from that.
-    common = ("channel", "status") if isinstance(query.agent, str) else ("channel", "status", "agent_id")
-    walk = ["+" + clause if clause.startswith(common) else clause for clause in where]
+    walk = narrow if narrow is not where and total <= FEW else _in_order(query, where)
     if place:
-        walk.append(f"({', '.join(names)}) < ({', '.join('?' * len(names))})")
+        walk = [*walk, f"({', '.join(names)}) < ({', '.join('?' * len(names))})"]
     order = ", ".join(f"{name} DESC" for name in names)
     # First the ids, from an index alone; then only these rows.
     found = db.all(
@@ -168,6 +168,22 @@ def find(db: SqliteConnection, query: Query) -> Page[Session]:
         (*values, *place, query.limit + 1),
     )
     return queries.page(query, [decode_row(item[0]) for item in found], total)
+
+
+_BROAD = ("channel", "status", "agent_id")
+"""Columns in which many rows are equal."""
+_NARROW = ("session_id", "session_key", "label", "peer", "(session_key")
+
+
+def _in_order(query: Query, where: Sequence[str]) -> list[str]:
+    """For many rows: a walk in order finds enough of them quickly, collecting and sorting them does not."""
+    common = _BROAD[:2] if isinstance(query.agent, str) else _BROAD
+    return _without_index(where, (*common, *_NARROW))
+
+
+def _without_index(where: Sequence[str], columns: tuple[str, ...]) -> list[str]:
+    """`+` keeps the planner from an index of these columns."""
+    return ["+" + clause if clause.startswith(columns) else clause for clause in where]
 
 
 def _looked_through(db: SqliteConnection, query: Query) -> tuple[list[str], list[Any]]:
@@ -182,7 +198,9 @@ def _looked_through(db: SqliteConnection, query: Query) -> tuple[list[str], list
 
 def is_narrow(query: Query) -> bool:
     """Whether few can match, and an index finds them."""
-    return bool(query.ids or query.homes) or any(value is not None for value in (query.id, query.key, query.label))
+    if query.ids or query.homes or not sql.RARE.keys().isdisjoint(queries.compared(query)):
+        return True
+    return any(value is not None for value in (query.id, query.key, query.label, query.peer))
 
 
 def is_quick(query: Query) -> bool:
@@ -195,6 +213,9 @@ def conditions(query: Query) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
     for name, wanted in queries.compared(query):
+        if rare := sql.RARE.get((name, wanted)):
+            where.append(rare)
+            continue
         where.append(f"{sql.column(name)} IN ({', '.join('?' * len(wanted))})")
         values += [_storable(value) if isinstance(value, str) else value for value in wanted]
     if query.prefix is not None:
