@@ -135,8 +135,8 @@ def _getter(port: int, token: str) -> Get:
     raise RuntimeError("the server did not start")
 
 
-PAGES = (f"/session/main/{SESSION}", f"/?agent=main&session={SESSION}", "/chats", "/usage", "/well")
-API_PAGES = (f"/session/main/{SESSION}", f"/?agent=main&session={SESSION}", "/chats", "/usage", "/well")
+PAGES = (f"/session/main/{SESSION}", f"/chat/main/{SESSION}", "/chats", "/usage", "/well")
+API_PAGES = 20
 
 
 def _look_through(get: Get) -> str:
@@ -164,14 +164,11 @@ def stores(names: list[str], place: Path) -> Iterator[dict[str, str]]:
         yield found
 
 
-def _place(url: str) -> str:
-    return url if url.startswith("postgres") else url.partition(":")[2]
-
-
 def verbs(url: str, home: Path) -> dict[str, Callable[[], Figures]]:
     """In this order: the turn is the last but one, since it compacts the session."""
     common = ["--home", str(home), "--store", url]
     other = home / "other"
+    is_server = url.startswith("postgres")  # which its own tools check
 
     def command(*arguments: str, output: Path | None = None) -> Callable[[], Figures]:
         return lambda: measured([*arguments, *common], home, output)
@@ -202,7 +199,7 @@ def verbs(url: str, home: Path) -> dict[str, Callable[[], Figures]]:
         "copy": clean(lambda: measured(["copy", url, f"jsonl:{other}/store", "--home", str(home)], home)),
         "backup": command("backup", str(home / "all.backup")),
         "restore": clean(measured_with(f"sqlite:{other}/store.db", "restore", str(home / "all.backup"))),
-        "doctor": lambda: measured(["doctor", _place(url), "--home", str(home)], home),
+        **({} if is_server else {"doctor": lambda: measured(["doctor", url.partition(":")[2]], home)}),
         "reindex": command("sessions", "reindex"),
         "fork": command("sessions", "fork", SESSION, "--label", "forked"),
         "explain": command("explain", SESSION),

@@ -110,5 +110,7 @@ def test_a_turn_must_begin_inside_the_part():
 def test_pictures_weigh_a_quarter():
     text = oversized.weight(said("A" * 40_000))
     picture = oversized.weight(User(content=[PICTURE]))
+    assert oversized.weight_after(talk(2), 4) == oversized.weight(talk(2)[-1])
+    assert oversized.weight(said("\ud800" * 100)) == oversized.weight(said("A" * 200))
     assert 40_000 < text < 41_000
     assert 10_000 < picture < 11_000

@@ -7,8 +7,9 @@ it covers, the originals stay in the log and are found by search, and the compac
 """
 
 from collections.abc import Collection, Sequence
+from itertools import takewhile
+from typing import Any, cast
 
-import msgspec
 from msgspec.structs import replace
 
 from . import approvals, compaction, history, summaries
@@ -21,22 +22,35 @@ from .message_writer import PICTURES
 from .rescue import DIGEST_SHARE
 from .session import Session
 
-WITH_CONTENT = (*MESSAGES, Received)
 TAIL_MAX_BYTES = 16_000_000
 """The most of a tail that a turn holds: about four million tokens, more than any window."""
 LEFT_BYTES = 4_000_000
 """What is left of a longer one: about a million tokens, so that a model still sees everything that would fit."""
+FRAME_BYTES = 100
 PICTURE_SHARE = 4
 """A picture is bytes without words: nothing is counted, cleaned or split in it, so it weighs a quarter."""
 
 
 def weight(entry: Entry) -> int:
     """About the bytes of an entry, as far as they cost memory and time in a turn."""
-    whole = len(msgspec.json.encode(entry))
-    if not isinstance(entry, WITH_CONTENT) or not isinstance(entry.content, list):
-        return whole
-    pictures = sum(len(str(block)) for block in entry.content if block.get("type") in PICTURES)
-    return whole - pictures + pictures // PICTURE_SHARE
+    return FRAME_BYTES + sum(_size(getattr(entry, name)) for name in entry.__struct_fields__)
+
+
+def weight_after(entries: Sequence[Entry], seq: int) -> int:
+    """Of the entries at the end of a list that come after this one."""
+    return sum(map(weight, takewhile(lambda entry: entry.seq > seq, reversed(entries))))
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else 2 * len(value)
+    if isinstance(value, dict):
+        block = cast("dict[str, Any]", value)
+        size = sum(map(_size, block.values()))
+        return size // PICTURE_SHARE if block.get("type") in PICTURES else size
+    if isinstance(value, list | tuple):
+        return sum(map(_size, cast("Sequence[Any]", value)))
+    return 0
 
 
 def begins_turn(part: Sequence[Entry]) -> bool:

@@ -59,7 +59,7 @@ class TailCache:
     ) -> None:
         """`cut`: the entries before it gave exactly these messages. `before`: the part that was not written again."""
         begin = len(before.entries) if before else 0
-        ids = _ids_before(tail[begin:cut])
+        ids = settled_ids(tail[begin:cut])
         if ids is None:
             self._written = before
         else:
@@ -67,7 +67,7 @@ class TailCache:
             self._written = WrittenTail(shape, list(tail[:cut]), messages, tail[cut], known | ids if ids else known)
 
 
-def _ids_before(entries: Sequence[Message]) -> frozenset[str] | None:
+def settled_ids(entries: Sequence[Message]) -> frozenset[str] | None:
     """The ids of calls and results. None unless every call has an id of its own and its result right after it:
     otherwise a later entry may still be its result.
     """

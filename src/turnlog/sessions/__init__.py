@@ -5,7 +5,7 @@ not see is NotFound, not Denied, so that ids cannot be guessed.
 """
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from copy import copy
 from typing import TypeAlias
@@ -29,13 +29,11 @@ from ..core.entries import (
     Entry,
     Opened,
     Pin,
-    Received,
     Rewind,
     Status,
     Title,
     Undo,
     Unpin,
-    User,
 )
 from ..core.fidelity import Fidelity
 from ..core.history import History
@@ -43,7 +41,7 @@ from ..core.keys import SessionKey
 from ..core.principals import OWNER, Principal
 from ..core.query import PAGE_MAX, Hit, Page, Query
 from ..core.session import Session, StatusValue, active, check_entry, cut_title
-from ..errors import Denied, NotFound, UsageError
+from ..errors import Corrupt, Denied, NotFound, UsageError
 from ..stores import Clock, Lease, Store
 from ..stores.stamping import now_ms
 from . import forking, own_answers, pins, reading, selection
@@ -56,6 +54,7 @@ EDIT_WAIT_S = 5.0
 
 # Sessions has a method `list`, which hides the builtin in its annotations.
 EntryList: TypeAlias = list[Entry]
+DamageList: TypeAlias = list[Corrupt]
 Hits: TypeAlias = list[Hit]
 Fidelities: TypeAlias = list[Fidelity]
 Explanation: TypeAlias = list[Coverage]
@@ -165,6 +164,16 @@ class Sessions:
         entries, damage = await reading.around_damage(self._store, row, after)
         return Loaded(row, entries, damage)
 
+    async def pages(
+        self, session: Session | str, *, after: int = 0, damage: DamageList | None = None
+    ) -> AsyncGenerator[EntryList]:
+        """All entries, a part at a time, so that a log of any size can be gone through. Damaged places are left out,
+        and added to `damage`.
+        """
+        row = await self._visible(session)
+        async for page in reading.pages_around_damage(self._store, row, after, damage):
+            yield page
+
     async def read(
         self,
         session: Session | str,
@@ -176,13 +185,7 @@ class Sessions:
     ) -> EntryList:
         """`session`: its id, or its row, which saves a lookup."""
         row = await self._visible(session, incarnation)
-        return await self._read(row, after=after, before=before, limit=limit)
-
-    async def _read(
-        self, row: Session, *, after: int = 0, before: int | None = None, limit: int | None = None
-    ) -> EntryList:
-        """Reads the session that was checked, and not another one that has its id by now."""
-        return await self._store.read(row.id, after=after, before=before, limit=limit, incarnation=row.incarnation)
+        return await reading.read(self._store, row, after=after, before=before, limit=limit)
 
     async def _append(self, row: Session, body: Entry, *, lease: Lease | None = None) -> Session:
         """The row after the append."""
@@ -207,16 +210,18 @@ class Sessions:
         `note`: whether a line after the summary names the history tools, as in calls that have both of them.
         `with_reply`: user rows are written with their reply, so that a call is made while they are only `received`.
         """
-        inject = inject or self._inject
+        row = await self._visible(session_id, incarnation)
         if at is None:
-            loaded = await self.load(session_id, incarnation=incarnation)
-            return history.build(loaded.entries, system=system, inject=inject, note=note)
-        loaded = await self.transcript(session_id, incarnation=incarnation)
-        check_entry(loaded.session, at)
-        past = [entry for entry in loaded.entries if entry.seq <= at]
-        if with_reply and past and isinstance(past[-1], Received):
-            past += [entry for entry in loaded.entries if isinstance(entry, User) and at in entry.from_][:1]
-        return history.build(past, system=system, inject=inject, note=note)
+            entries = (await self.load(row)).entries
+        else:
+            check_entry(row, at)
+            entries = await reading.as_of(self._store, row, at, with_reply=with_reply)
+        return history.build(entries, system=system, inject=inject or self._inject, note=note)
+
+    async def is_oversized(self, session: Session | str, at: int) -> bool:
+        """Whether the tail was larger than any prompt when the log ended at `at`. Reads no more than that."""
+        row = await self._visible(session)
+        return await reading.is_oversized_at(self._store, row, at)
 
     async def explain(self, session_id: str) -> Explanation:
         """How each entry is shown to the model."""

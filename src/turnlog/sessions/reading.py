@@ -9,8 +9,8 @@ from contextlib import suppress
 from msgspec import Struct
 
 from ..core import history, oversized, turns
-from ..core.entries import MESSAGES, Compaction, Entry
-from ..core.session import Interval, Session, active
+from ..core.entries import MESSAGES, Compaction, Entry, Received, User
+from ..core.session import Interval, Session, active, pinned
 from ..core.user_content import with_words
 from ..errors import Corrupt, UsageError
 from ..stores import Store
@@ -98,6 +98,26 @@ async def pages(store: Store, row: Session, after: int = 0, before: int | None =
         after, count = page[-1].seq, _next_count(page)
 
 
+async def pages_around_damage(
+    store: Store, row: Session, after: int = 0, damage: list[Corrupt] | None = None
+) -> AsyncGenerator[list[Entry]]:
+    """The same without the damaged places, which are added to `damage`."""
+    while True:
+        try:
+            async for page in pages(store, row, after):
+                yield page
+                after = page[-1].seq
+            return
+        except Corrupt as error:
+            if damage is not None:
+                damage.append(error)
+            if error.after > after:
+                yield await read(store, row, after=after, before=error.after + 1)
+            if error.before is None or error.before - 1 <= after:  # nothing more, or nothing new
+                return
+            after = error.before - 1
+
+
 async def pages_back(store: Store, row: Session, before: int) -> AsyncGenerator[list[Entry]]:
     """The same from the newest page to the oldest; each page is in order."""
     count = FEW_ENTRIES
@@ -138,6 +158,37 @@ async def past(store: Store, row: Session, at: int) -> list[Entry]:
         there.get(seq) or unreadable(seq, next(error for error in reversed(damage) if error.after < seq))
         for seq in range(1, at + 1)
     ]
+
+
+async def as_of(store: Store, row: Session, at: int, *, with_reply: bool) -> list[Entry]:
+    """What history needed when the log ended at `at`: its tail, or all, if the row does not remember where it began.
+
+    `with_reply`: user rows are written with their reply, so that a call is made while they are only `received`.
+    """
+    if at > max(row.pruned_to, row.dead_to) and not with_reply:
+        entries, _ = await around_damage(store, row, _tail_from(row, at) - 1, before=at + 1)
+        return await with_named(store, row, entries, pinned(row.marks, at))
+    whole, _ = await around_damage(store, row, 0)
+    past = [entry for entry in whole if entry.seq <= at]
+    if with_reply and past and isinstance(past[-1], Received):
+        past += [entry for entry in whole if isinstance(entry, User) and at in entry.from_][:1]
+    return past
+
+
+def _tail_from(row: Session, at: int) -> int:
+    stack = active(row.marks, at)
+    return min(stack[-1].at, stack[-1].seq) if stack else 1
+
+
+async def is_oversized_at(store: Store, row: Session, at: int) -> bool:
+    """Whether the tail was larger than any prompt when the log ended there."""
+    begin = _tail_from(row, at) if at > max(row.pruned_to, row.dead_to) else 1
+    size = 0
+    async for page in pages_back(store, row, at + 1):
+        size += sum(oversized.weight(entry) for entry in page if entry.seq >= begin)
+        if size > oversized.TAIL_MAX_BYTES or page[0].seq <= begin:
+            break
+    return size > oversized.TAIL_MAX_BYTES
 
 
 async def ends_a_turn(store: Store, row: Session, to: int) -> bool:

@@ -186,6 +186,10 @@ PAGE: dict[str, tuple[str, str]] = {
     "saw_new_n": ("{n} new", "新增 {n} 条"),
     "saw_gone_n": ("{n} no longer sent", "{n} 条不再发送"),
     "saw_system_changed": ("system prompt changed", "系统提示已更改"),
+    "saw_too_long": (
+        "What was said by then is more than any model takes. The next turn begins with a digest of it.",
+        "到此为止的内容超出了任何模型的上限；下一轮将从其摘要开始。",
+    ),
     "saw_same": ("nothing changed.", "没有变化。"),
     "saw_first": ("There is no turn before this one.", "之前没有其他轮次。"),
 }

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..core import oversized
 from ..core.entries import Entry
 from ..core.events import CompactionEnd
 from ..core.history import TailCache
@@ -14,7 +15,10 @@ from ..stores import Store
 from .turn import Turn
 
 WARM_SESSIONS = 256
-"""Tails kept in memory between turns. With more sessions, the oldest tail is read again for its next turn."""
+WARM_BYTES = 64_000_000
+"""Tails kept in memory between turns, by number and by weight (`core/oversized`). Beyond either, the one used longest
+ago is read again for its next turn.
+"""
 
 
 class _Warm(Struct, frozen=True):
@@ -25,6 +29,7 @@ class _Warm(Struct, frozen=True):
     window: int
     incarnation: str
     tail_cache: TailCache
+    weight: int
     failed: CompactionEnd | None = None
     """A compaction that failed after `done`, when nobody listened any more: the next turn tells it first."""
 
@@ -37,9 +42,10 @@ class WarmTails:
         self._store = store
         self._sessions = sessions
         self._warm: OrderedDict[str, _Warm] = OrderedDict()
+        self._weight = 0
 
     def forget(self, session_id: str) -> None:
-        self._warm.pop(session_id, None)
+        self._pop(session_id)
 
     def tail_cache(self, session_id: str) -> TailCache | None:
         """What was built of its tail for earlier calls."""
@@ -71,13 +77,22 @@ class WarmTails:
 
     def keep(self, turn: Turn, failed: CompactionEnd | None) -> None:
         journal = turn.journal
-        self._warm.pop(journal.session_id, None)
+        before = self._pop(journal.session_id)
         if not journal.reshaped and not journal.damage:
+            since = before.end if before and before.incarnation == journal.incarnation else 0
+            weight = before.weight if before and since else 0
+            weight += oversized.weight_after(journal.stored, since)
             self._warm[journal.session_id] = _Warm(
-                journal.end, journal.stored, turn.limits.window, journal.incarnation, journal.tail_cache, failed
+                journal.end, journal.stored, turn.limits.window, journal.incarnation, journal.tail_cache, weight, failed
             )
-        while len(self._warm) > WARM_SESSIONS:
-            self._warm.popitem(last=False)
+            self._weight += weight
+        while len(self._warm) > WARM_SESSIONS or (self._weight > WARM_BYTES and len(self._warm) > 1):
+            self._pop(next(iter(self._warm)))
+
+    def _pop(self, session_id: str) -> _Warm | None:
+        gone = self._warm.pop(session_id, None)
+        self._weight -= gone.weight if gone else 0
+        return gone
 
     def is_resumed(self, turn: Turn) -> bool:
         """The first call of this process in this session, or the first with a smaller window."""

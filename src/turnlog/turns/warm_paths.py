@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from ..core import history, path as paths
+from ..core import history, oversized, path as paths
 from ..core.atoms import Atom
 from ..core.entries import Compaction, Entry, Undo
 from ..core.history import TailCache
@@ -15,8 +15,8 @@ from .journal import Journal
 
 ATOMS_KEPT = 500_000
 """Atoms of all paths in memory, about 150 bytes each; the sessions used longest ago are forgotten first."""
-ENTRIES_KEPT = 50_000
-"""Entries of all tails in memory."""
+TAIL_BYTES_KEPT = 64_000_000
+"""The weight of all tails in memory (`core/oversized`)."""
 
 
 class WarmPaths:
@@ -25,6 +25,8 @@ class WarmPaths:
         self._sessions = sessions
         self._paths: OrderedDict[tuple[str, str], Path] = OrderedDict()
         self._tails: OrderedDict[tuple[str, str], list[Entry]] = OrderedDict()
+        self._weights: dict[tuple[str, str], tuple[int, int]] = {}
+        """Up to which entry a tail was weighed, and the result."""
         self._written: dict[tuple[str, str], TailCache] = {}
         """The messages that were built of a tail."""
 
@@ -83,11 +85,12 @@ class WarmPaths:
             return  # what is compacted need not stay in memory
         self._tails[_name(row)] = entries
         self._written[_name(row)] = journal.tail_cache
-        total = sum(map(len, self._tails.values()))
-        while total > ENTRIES_KEPT and len(self._tails) > 1:
-            name, dropped = self._tails.popitem(last=False)
+        end, weight = self._weights.get(_name(row), (0, 0))
+        self._weights[_name(row)] = row.last_seq, weight + oversized.weight_after(entries, end)
+        while len(self._tails) > 1 and sum(self._weights[name][1] for name in self._tails) > TAIL_BYTES_KEPT:
+            name, _ = self._tails.popitem(last=False)
             self._written.pop(name, None)
-            total -= len(dropped)
+            self._weights.pop(name)
 
 
 def _name(row: Session) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from tests.core.simulation import Simulation, steps
 from turnlog.core import history
 from turnlog.core.entries import Foreign, Selected
 from turnlog.core.session import describe
-from turnlog.interchange.exporting import EXACT, FORMATS, export, losses
+from turnlog.interchange.exporting import EXACT, FORMATS, Losses, export, messages, stream
 from turnlog.interchange.importing import import_path
 from turnlog.testing import check_messages, entry
 
@@ -31,6 +31,13 @@ DIFFERS = {
 
 def text_of(log, form, **options):
     return "".join(export(log, describe(None, log), form, **options))
+
+
+def losses(log, form, **options):
+    found = Losses(form, **options)
+    for one in log:
+        found.look([one])
+    return found.words()
 
 
 def read_back(folder, text, name):
@@ -51,6 +58,29 @@ def read_back(folder, text, name):
 def without_closing(log):
     ends = [e.seq for e in log if isinstance(e, Foreign) and isinstance(e.raw, dict) and e.raw.get("import") == "end"]
     return log[: ends[0] - 1] if ends else log
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [*((form, {}) for form in FORMATS), ("json", {"shape": "openai"}), ("json", {"mask": False})],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+)
+@thorough
+@given(taken=steps)
+def test_written_page_by_page_the_text_is_the_same(form, options, taken):
+    log = Simulation().run(taken).log
+    whole = text_of(log, form, **options)
+
+    async def pages():
+        for at in range(0, len(log), 3):
+            yield log[at : at + 3]
+
+    async def main():
+        return "".join([piece async for piece in stream(pages, describe(None, log), form, **options)])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(messages, "PART_BYTES", 0)
+        assert asyncio.run(main()) == whole
 
 
 @pytest.mark.parametrize("form", EXACT)

@@ -6,16 +6,18 @@ A file is written whole or not at all, and never over another one unless that is
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from msgspec import Struct
 
-from ...errors import UsageError
-from ...interchange.exporting import FORMATS, SHAPES, export as pieces_of, losses
+from ...core.entries import Entry
+from ...core.session import Session
+from ...errors import Corrupt, UsageError
+from ...interchange.exporting import FORMATS, SHAPES, Losses, stream
 from ...stores.disk.files import open_private, sync_dir, write_all
 from ..escaping import escape, inline
 from ..options import Flags, common, with_turnlog
@@ -29,13 +31,6 @@ if TYPE_CHECKING:
 
 IN_CHAT = {"md": "md", "jsonl": "native", "html": "html"}
 """The argument of /export → the format; the argument is also the file's suffix."""
-
-
-class TextFormat(Struct, frozen=True):
-    """A session in one format, and notes on what the format cannot hold."""
-
-    pieces: Iterable[str]
-    notes: list[str]
 
 
 def register(cli: click.Group, sessions: click.Group) -> None:
@@ -67,33 +62,52 @@ async def export_session(
     row = await resolve(t, flags, session)
     if target:
         check_free(target, force=force)  # before the work is done
-    text = await text_of_session(t, row.id, form, shape, mask=mask or None)
     if target:
-        write_file(target, text.pieces, force=force)
-    if flags.json:
-        where = {"file": str(target)} if target else {"text": "".join(text.pieces)}
-        write_json({"id": row.id, "format": form, **where, "notes": text.notes})
+        with new_file(target, force=force) as write:
+            notes = await write_session(t, row, form, write, shape=shape, mask=mask or None)
+    elif flags.json:
+        pieces: list[str] = []
+        notes = await write_session(t, row, form, pieces.append, shape=shape, mask=mask or None)
+        write_json({"id": row.id, "format": form, "text": "".join(pieces), "notes": notes})
         return
-    if not target:
-        _print(text.pieces)
-    for note in text.notes:
+    else:
+        notes = await write_session(t, row, form, _print(), shape=shape, mask=mask or None)
+    if flags.json:
+        write_json({"id": row.id, "format": form, "file": str(target), "notes": notes})
+        return
+    for note in notes:
         warn(f"note: {inline(note)}")
 
 
-async def text_of_session(
-    t: "Turnlog", session_id: str, form: str, shape: str = "anthropic", *, mask: bool | None = None
-) -> TextFormat:
-    loaded = await t.sessions.transcript(session_id)
-    pieces = pieces_of(loaded.entries, loaded.session, form, shape=shape, mask=mask)
-    damage = [f"left out, because it cannot be read: {error}" for error in loaded.damage]
-    return TextFormat(pieces, [*damage, *losses(loaded.entries, form, shape=shape)])
+async def write_session(
+    t: "Turnlog",
+    row: Session,
+    form: str,
+    write: Callable[[str], object],
+    *,
+    shape: str = "anthropic",
+    mask: bool | None = None,
+) -> list[str]:
+    """Writes it page by page. Returns notes on what the format cannot hold, and on what cannot be read."""
+    damage: list[Corrupt] = []
+    lost = Losses(form, shape=shape)
+
+    async def pages() -> AsyncGenerator[list[Entry]]:
+        damage.clear()
+        async for page in t.sessions.pages(row, damage=damage):
+            lost.look(page)
+            yield page
+
+    async with aclosing(stream(pages, row, form, shape=shape, mask=mask)) as pieces:
+        async for piece in pieces:
+            write(piece)
+    return [*(f"left out, because it cannot be read: {error}" for error in damage), *lost.words()]
 
 
-def _print(pieces: Iterable[str]) -> None:
+def _print() -> Callable[[str], object]:
     """Text for a terminal is escaped; a program gets every byte."""
-    harmless = sys.stdout.isatty()
-    for piece in pieces:
-        sys.stdout.write(escape(piece) if harmless else piece)
+    out = sys.stdout
+    return (lambda piece: out.write(escape(piece))) if out.isatty() else out.write
 
 
 def check_free(path: Path, *, force: bool) -> None:
@@ -107,14 +121,14 @@ def check_free(path: Path, *, force: bool) -> None:
         raise UsageError(f"{path} exists already", hint="Name another file, or replace it with --force.")
 
 
-def write_file(path: Path, pieces: Iterable[str], *, force: bool = False) -> None:
+@contextmanager
+def new_file(path: Path, *, force: bool = False) -> Generator[Callable[[str], object]]:
     """Creates a file of mode 0600, which gets its name only when it is complete and durable."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         fd = open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            for piece in pieces:
-                write_all(fd, piece.encode("utf-8", "replace"))
+            yield lambda piece: write_all(fd, piece.encode("utf-8", "replace"))
             os.fsync(fd)
             check_free(path, force=force)
             os.replace(temporary, path)
@@ -133,11 +147,11 @@ async def export(chat: "Chat", console: "Console", rest: str) -> None:
     if form is None:
         console.show(chat.words("usage", usage="/export md|jsonl|html"), "bad")
         return
-    text = await text_of_session(chat.t, chat.row.id, form)
     path = _free_name(chat.row.id, rest.lower())
-    write_file(path, text.pieces)
+    with new_file(path) as write:
+        notes = await write_session(chat.t, chat.row, form, write)
     console.show(chat.words("exported", path=inline(str(path))))
-    for note in text.notes:
+    for note in notes:
         console.show(f"· {inline(note)}", "quiet")
 
 

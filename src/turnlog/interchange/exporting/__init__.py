@@ -2,19 +2,34 @@
 
 `native`, `v3` and `flat` are exact: reading them gives the same entries, so secrets stay in them unless `mask` is set.
 `json` holds the messages of the conversation in a provider's shape; `md` and `html` are for reading. In these three,
-secrets of known shapes are masked. `losses` names what a format cannot hold.
+secrets of known shapes are masked. `Losses` names what a format cannot hold.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from itertools import chain
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from ...core.entries import REFUSED_CONTENT, Entry, Failed, Foreign, Pin, Received, Rewind, Shortened, Undo, User
+from ...core.entries import (
+    MESSAGES,
+    REFUSED_CONTENT,
+    Entry,
+    Failed,
+    Foreign,
+    Pin,
+    Received,
+    Rewind,
+    Shortened,
+    Undo,
+    User,
+)
 from ...core.masking import mask_all
 from ...core.session import Session
 from ...errors import UsageError
 from . import lines, markdown, messages, web
+from .writing import ExportWriter
 
 ExportFormat: TypeAlias = Literal["native", "v3", "flat", "md", "json", "html"]
 ExportShape: TypeAlias = Literal["anthropic", "openai"]
@@ -34,19 +49,81 @@ def export(
     """The text in pieces. `entries`: the whole transcript. `mask`: hide secrets; default in all but the
     exact formats.
     """
-    _check(format, shape)
-    if mask if mask is not None else format not in EXACT:
-        entries = [msgspec.convert(mask_all(msgspec.to_builtins(entry)), Entry) for entry in entries]
+    writer = _writer(session, format, shape, mask)
+    for number in range(writer.looks):
+        writer.look(number, entries)
+    return chain(writer.begin(), writer.write(entries), writer.end())
+
+
+Pages: TypeAlias = Callable[[], AsyncIterator[Sequence[Entry]]]
+"""Reads a transcript from its beginning, in parts."""
+
+
+async def stream(
+    pages: Pages,
+    session: Session,
+    format: str,  # noqa: A002
+    *,
+    shape: str = "anthropic",
+    mask: bool | None = None,
+) -> AsyncGenerator[str]:
+    """The same text, of a transcript that is never in memory as a whole: it is read once to write it, and before that
+    as often as the format has to look ahead.
+    """
+    writer = _writer(session, format, shape, mask)
+    for number in range(writer.looks):
+        async for page in pages():
+            await asyncio.to_thread(writer.look, number, page)
+    yield "".join(writer.begin())
+    async for page in pages():
+        yield await asyncio.to_thread(_joined, writer, page)
+    yield "".join(writer.end())
+
+
+def _joined(writer: ExportWriter, page: Sequence[Entry]) -> str:
+    return "".join(writer.write(page))
+
+
+def _writer(session: Session, form: str, shape: str, mask: bool | None) -> ExportWriter:
+    _check(form, shape)
+    masked = mask if mask is not None else form not in EXACT
+    if masked:
         session = msgspec.convert(mask_all(msgspec.to_builtins(session)), Session)
-    match format:
+    match form:
         case "native" | "v3" | "flat":
-            return lines.write(entries, format)
+            writer: ExportWriter = lines.LineWriter(form)
         case "json":
-            return messages.write(entries, session, shape)
+            writer = messages.MessagesWriter(session, shape)
         case "md":
-            return markdown.write(entries, session)
+            writer = markdown.MarkdownWriter(session)
         case _:
-            return web.write(entries, session)
+            writer = web.WebWriter(session)
+    return _Masked(writer) if masked else writer
+
+
+class _Masked(ExportWriter):
+    """Hides secrets from another writer."""
+
+    def __init__(self, writer: ExportWriter) -> None:
+        self._writer = writer
+        self.looks = writer.looks
+        self.begin, self.end = writer.begin, writer.end
+
+    def look(self, number: int, page: Sequence[Entry]) -> None:
+        if not self._writer.looks_at_messages:  # then their secrets need not be looked for twice
+            page = [entry for entry in page if not _is_plain_message(entry) or entry is page[-1]]
+        self._writer.look(number, _mask(page))
+
+    def write(self, page: Sequence[Entry]) -> Iterator[str]:
+        return self._writer.write(_mask(page))
+
+
+def _is_plain_message(entry: Entry) -> bool:
+    return isinstance(entry, MESSAGES) and entry.after is None
+
+
+def _mask(page: Sequence[Entry]) -> list[Entry]:
+    return [msgspec.convert(mask_all(msgspec.to_builtins(entry)), Entry) for entry in page]
 
 
 def _check(form: str, shape: str) -> None:
@@ -56,16 +133,24 @@ def _check(form: str, shape: str) -> None:
         raise UsageError(f"unknown shape {shape!r}", hint=f"Use one of {', '.join(SHAPES)}.")
 
 
-def losses(entries: Sequence[Entry], format: str, *, shape: str = "anthropic") -> list[str]:  # noqa: A002
-    """The parts of this transcript that this format cannot hold, in words."""
-    _check(format, shape)
-    if format in EXACT:
-        return []
-    found = [what for what, is_there in _LOSSES if any(map(is_there, entries))]
-    if format != "json":
-        return [*found, "it cannot be imported again"]
-    found += [what for what, is_there in _JSON_LOSSES if any(map(is_there, entries))]
-    return found + messages.openai_losses(entries) if shape == "openai" else found
+class Losses:
+    """The parts of a transcript that a format cannot hold, in words."""
+
+    def __init__(self, format: str, *, shape: str = "anthropic") -> None:  # noqa: A002
+        _check(format, shape)
+        self._format = format
+        self._kinds = () if format in EXACT else _LOSSES if format != "json" else (*_LOSSES, *_JSON_LOSSES)
+        if format == "json" and shape == "openai":
+            self._kinds += messages.OPENAI_LOSSES
+        self._found: set[str] = set()
+
+    def look(self, page: Sequence[Entry]) -> None:
+        missing = [(what, is_there) for what, is_there in self._kinds if what not in self._found]
+        self._found.update(what for what, is_there in missing if any(map(is_there, page)))
+
+    def words(self) -> list[str]:
+        found = [what for what, _ in self._kinds if what in self._found]
+        return [*found, "it cannot be imported again"] if self._format in ("md", "html") else found
 
 
 def _is(*kinds: type[Entry]) -> Callable[[Entry], bool]:

@@ -6,6 +6,7 @@ from ...codecs import native
 from ...codecs.dialects import CODECS
 from ...codecs.lines import FileContext, Reading
 from ...core.entries import Entry, Foreign, Opened, Received
+from .writing import ExportWriter
 
 STYLES = {"v3": "pi", "flat": "claw0-keyed"}
 """The variant of each dialect: the one with ids and human-readable times."""
@@ -13,27 +14,30 @@ _STRANGER = Opened(id="-", key="agent:main:export:direct:export", agent="main", 
 """The header is written for a reader without context, so that it contains everything."""
 
 
-def write(entries: Sequence[Entry], dialect: str) -> Iterator[str]:
-    whole = _without_gaps(entries)
-    if dialect == "native":
-        return (_native(entry).decode() + "\n" for entry in whole)
-    return _Dialect(dialect).lines(whole)
+class LineWriter(ExportWriter):
+    def __init__(self, dialect: str) -> None:
+        self._dialect = None if dialect == "native" else _Dialect(dialect)
+        self._last = 0
+
+    def write(self, page: Sequence[Entry]) -> Iterator[str]:
+        whole = self._without_gaps(page)
+        if self._dialect is None:
+            return (_native(entry).decode() + "\n" for entry in whole)
+        return self._dialect.lines(whole)
+
+    def _without_gaps(self, entries: Sequence[Entry]) -> Iterator[Entry]:
+        """Fills gaps: entries refer to each other by seq, and lines count, so a damaged entry keeps its place."""
+        for entry in entries:
+            while self._last < entry.seq - 1:
+                self._last += 1
+                yield Foreign(seq=self._last, ts=entry.ts, raw={"missing": self._last})
+            self._last = entry.seq
+            yield entry
 
 
 def _native(entry: Entry) -> bytes:
     """Fields that are not known here count only where a checksum covers them."""
     return native.encode(entry) if entry.unknown is None else native.encode_stored(entry)
-
-
-def _without_gaps(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """Fills gaps: entries refer to each other by seq, and lines count, so a damaged entry keeps its place."""
-    last = 0
-    for entry in entries:
-        while last < entry.seq - 1:
-            last += 1
-            yield Foreign(seq=last, ts=entry.ts, raw={"missing": last})
-        last = entry.seq
-        yield entry
 
 
 class _Dialect:

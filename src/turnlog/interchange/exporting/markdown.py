@@ -1,18 +1,20 @@
 """The conversation as Markdown. Calls, results and summaries are fenced, so that nothing in them is formatted."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from ...core.entries import Entry
 from ...core.history import fence
 from ...core.session import Session
-from .timeline import ExportedItem, items, printable
+from .timeline import ExportedItem, TimelineWriter, printable
 
 
-def write(entries: Sequence[Entry], session: Session) -> Iterator[str]:
-    yield f"# {title_of(session)}\n\n"
-    yield f"Session `{session.id}` · `{printable(session.key)}` · {session.message_count} messages\n"
-    for item in items(entries):
-        yield f"\n{_part(item)}\n"
+class MarkdownWriter(TimelineWriter):
+    def begin(self) -> Iterator[str]:
+        session = self.session
+        yield f"# {title_of(session)}\n\n"
+        yield f"Session `{session.id}` · `{printable(session.key)}` · {session.message_count} messages\n"
+
+    def item(self, item: ExportedItem) -> str:
+        return f"\n{_part(item)}\n"
 
 
 def title_of(session: Session) -> str:

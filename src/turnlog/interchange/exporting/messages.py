@@ -6,7 +6,7 @@ prompt.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,32 +19,159 @@ from ...core.entries import (
     Compaction,
     Content,
     Entry,
-    Received,
     ToolResult,
+    User,
     clean,
     text_of,
+    tool_uses,
 )
 from ...core.history import ApiMessage
-from ...core.session import Session, active, live_path, marks_of, on_path
+from ...core.oversized import weight
+from ...core.session import Session, on_path
+from ...core.tail_cache import settled_ids
+from ...core.user_content import user_content
+from .writing import ExportWriter, LogOutline
 
 VERSION = 1
 
 
-def write(entries: Sequence[Entry], session: Session, shape: str) -> Iterator[str]:
-    """Writes compactions before messages, so that a reader can use both in one pass."""
-    messages: list[ApiMessage] = []
-    marks: list[dict[str, Any]] = []
-    for part, following in _parts(entries):
-        built = _built(part, first=not marks)
-        messages += built if shape == "anthropic" else [turned for message in built for turned in _openai(message)]
-        if following:
-            marks.append(_mark(following, len(messages)))
-    row = {name: value for name, value in msgspec.to_builtins(session).items() if name in _ROW}
-    head = {"turnlog": VERSION, "shape": shape, "session": row, "compactions": marks}
-    yield json.dumps(head, ensure_ascii=False, indent=1)[:-2] + ',\n "messages": ['
-    for number, message in enumerate(messages):
-        yield ("," if number else "") + "\n  " + json.dumps(message, ensure_ascii=False)
-    yield "\n ]\n}\n"
+class MessagesWriter(ExportWriter):
+    """Writes compactions before messages, so that a reader can use both in one pass. Where there are some, the messages
+    before each of them are built and counted first.
+    """
+
+    looks_at_messages = True
+
+    def __init__(self, session: Session, shape: str) -> None:
+        self._session = session
+        self._shape = shape
+        self.looks = 2 if session.compactions else 1
+        self._log = LogOutline()
+        self._folds: dict[int, Compaction] = {}
+        self._marks: list[dict[str, Any]] = []
+        self._ids: set[tuple[str, str]] = set()
+        self._is_repeating = False
+        self._build: _Builder | None = None
+        self._count = 0
+
+    def look(self, number: int, page: Sequence[Entry]) -> None:
+        if number == 0:
+            self._log.look(page)
+            self._folds.update((entry.seq, entry) for entry in page if isinstance(entry, Compaction))
+            for entry in page:
+                self._know_ids(entry)
+        else:
+            self._take(page)
+
+    def _know_ids(self, entry: Entry) -> None:
+        """A second use of an id is written with another id, which must differ from all the others."""
+        if isinstance(entry, ToolResult):
+            used = [("result", entry.tool_use_id)]
+        elif isinstance(entry, Assistant):
+            used = [("call", str(block.get("id"))) for block in tool_uses(entry)]
+        else:
+            return
+        self._is_repeating = self._is_repeating or not self._ids.isdisjoint(used)
+        self._ids.update(used)
+
+    def begin(self) -> Iterator[str]:
+        if self.looks == 2:
+            self._take(None)
+        self._build, self._count = None, 0
+        row = {name: value for name, value in msgspec.to_builtins(self._session).items() if name in _ROW}
+        head = {"turnlog": VERSION, "shape": self._shape, "session": row, "compactions": self._marks}
+        yield json.dumps(head, ensure_ascii=False, indent=1)[:-2] + ',\n "messages": ['
+
+    def write(self, page: Sequence[Entry]) -> Iterator[str]:
+        before = self._count
+        for number, message in enumerate(self._take(page), before):
+            yield ("," if number else "") + "\n  " + json.dumps(message, ensure_ascii=False)
+
+    def end(self) -> Iterator[str]:
+        before = self._count
+        for number, message in enumerate(self._take(None), before):
+            yield ("," if number else "") + "\n  " + json.dumps(message, ensure_ascii=False)
+        yield "\n ]\n}\n"
+
+    def _take(self, page: Sequence[Entry] | None) -> list[ApiMessage]:
+        """The messages that are complete after this page; None: it was the last."""
+        if self._build is None:
+            folds = [self._folds[mark.seq] for mark in self._log.compactions()]
+            self._build = _Builder(self._log, self._shape, folds, may_cut=not self._is_repeating)
+            self._marks = self._build.marks
+        found = self._build.finish() if page is None else self._build.add(page)
+        self._count += len(found)
+        return found
+
+
+class _Builder:
+    """Builds messages part by part. A part ends where a compaction took effect, or before a user's message that follows
+    an answer, if all calls before it have their results there, and no id is used twice in the log.
+    """
+
+    def __init__(self, log: LogOutline, shape: str, folds: Sequence[Compaction], *, may_cut: bool) -> None:
+        self._log = log
+        self._shape = shape
+        self._may_cut = may_cut
+        self._folds = list(reversed(folds))
+        self._part: list[Entry] = []
+        self._size = 0
+        self._is_first = True
+        self._count = 0
+        self.marks: list[dict[str, Any]] = []
+
+    def add(self, page: Sequence[Entry]) -> list[ApiMessage]:
+        found: list[ApiMessage] = []
+        for entry in page:
+            while self._folds and entry.seq >= self._folds[-1].first_kept:
+                found += self._boundary()
+            if isinstance(entry, MESSAGES) and on_path(entry.seq, self._log.path):
+                if self._may_cut and self._size > PART_BYTES and isinstance(entry, User):
+                    found += self._cut_before(entry)
+                self._part.append(msgspec.structs.replace(entry, after=None))
+                self._size += weight(entry)
+        return found
+
+    def finish(self) -> list[ApiMessage]:
+        found: list[ApiMessage] = []
+        while self._folds:
+            found += self._boundary()
+        return found + self._built()
+
+    def _boundary(self) -> list[ApiMessage]:
+        found = self._built()
+        self.marks.append(_mark(self._folds.pop(), self._count))
+        self._is_first = False
+        return found
+
+    def _cut_before(self, entry: User) -> list[ApiMessage]:
+        last = self._part[-1]
+        is_between = isinstance(last, Assistant) and last.stop != "error" and _says(last.content)
+        if not is_between or not _says(user_content(entry, self._log.received)):
+            return []
+        if settled_ids([one for one in self._part if isinstance(one, MESSAGES)]) is None:
+            self._size = 0  # asked again after as much more
+            return []
+        found = self._built()
+        self._is_first = False
+        return found
+
+    def _built(self) -> list[ApiMessage]:
+        part, self._part, self._size = self._part, [], 0
+        named = [seq for entry in part if isinstance(entry, User) for seq in entry.from_]
+        received = [self._log.received[seq] for seq in sorted(set(named)) if seq in self._log.received]
+        built = _built([*received, *part], first=self._is_first)
+        shaped = built if self._shape == "anthropic" else [turned for message in built for turned in _openai(message)]
+        self._count += len(shaped)
+        return shaped
+
+
+def _says(content: Content) -> bool:
+    """Whether the message is certainly shown: one without words may be left out, and its neighbours joined."""
+    return any(map(str.isalnum, text_of(content)))
+
+
+PART_BYTES = 4_000_000
 
 
 _ROW = ("id", "key", "agentId", "channel", "label", "title", "createdAt", "lastAt")
@@ -52,22 +179,6 @@ _ROW = ("id", "key", "agentId", "channel", "label", "title", "createdAt", "lastA
 
 def _mark(entry: Compaction, before: int) -> dict[str, Any]:
     return {"before": before, "summary": clean(entry.summary), "ts": entry.ts, "covers": list(entry.covers)}
-
-
-def _parts(entries: Sequence[Entry]) -> Iterator[tuple[list[Entry], Compaction | None]]:
-    """(messages up to a boundary, the compaction that set it); the last part has no compaction."""
-    marks = marks_of(entries)
-    path = live_path(marks, entries[-1].seq) if entries else []
-    stack = {mark.seq for mark in active(marks, entries[-1].seq)} if entries else set[int]()
-    folds = [entry for entry in entries if isinstance(entry, Compaction) and entry.seq in stack]
-    said = [entry for entry in entries if isinstance(entry, MESSAGES) and on_path(entry.seq, path)]
-    received = [entry for entry in entries if isinstance(entry, Received)]
-    start = 0
-    for fold in [*folds, None]:
-        end = fold.first_kept if fold else said[-1].seq + 1 if said else 0
-        part = [msgspec.structs.replace(entry, after=None) for entry in said if start <= entry.seq < end]
-        yield [*received, *part], fold
-        start = end
 
 
 def _built(part: Sequence[Entry], *, first: bool) -> list[ApiMessage]:
@@ -119,17 +230,17 @@ def _part(block: Block) -> Block:
             return {"type": "text", "text": history.as_text([block])}
 
 
-def openai_losses(entries: Sequence[Entry]) -> list[str]:
-    kinds = {str(b.get("type")) for e in entries if isinstance(e, Assistant | ToolResult) for b in _blocks(e.content)}
-    found: list[str] = []
-    if kinds & set(_HIDDEN):
-        found.append("thinking is left out")
-    if "tool_use" in kinds:
-        found.append("in an answer all words stand before all calls")
-    if any(isinstance(entry, ToolResult) and entry.is_error for entry in entries):
-        found.append("which tool results are errors is left out")
-    return found
+def _has(*kinds: str) -> Callable[[Entry], bool]:
+    def has(entry: Entry) -> bool:
+        if not isinstance(entry, Assistant | ToolResult) or isinstance(entry.content, str):
+            return False
+        return any(block.get("type") in kinds for block in entry.content)
+
+    return has
 
 
-def _blocks(content: Content) -> list[Block]:
-    return [] if isinstance(content, str) else content
+OPENAI_LOSSES: tuple[tuple[str, Callable[[Entry], bool]], ...] = (
+    ("thinking is left out", _has(*_HIDDEN)),
+    ("in an answer all words stand before all calls", _has("tool_use")),
+    ("which tool results are errors is left out", lambda e: isinstance(e, ToolResult) and bool(e.is_error)),
+)

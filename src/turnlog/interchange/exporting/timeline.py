@@ -26,8 +26,9 @@ from ...core.entries import (
     clean,
 )
 from ...core.history import as_text, name_of
-from ...core.session import active, live_path, marks_of, on_path
+from ...core.session import Session, on_path
 from ...core.user_content import user_content
+from .writing import ExportWriter, LogOutline
 
 ExportedKind: TypeAlias = Literal["user", "assistant", "call", "result", "compaction", "failed", "image", "approval"]
 
@@ -42,17 +43,32 @@ class ExportedItem(Struct, frozen=True):
     """The data URI of an image."""
 
 
-def items(entries: Sequence[Entry]) -> Iterator[ExportedItem]:
-    marks = marks_of(entries)
-    last = entries[-1].seq if entries else 0
-    path = live_path(marks, last)
-    counting = {mark.seq for mark in active(marks, last)}
-    received = {entry.seq: entry for entry in entries if isinstance(entry, Received)}
-    for entry in entries:
-        if on_path(entry.seq, path):
-            for item in _items(entry, received, entry.seq in counting):
-                who = " ".join(printable(item.who).split())
-                yield replace(item, who=who, ts=printable(item.ts), text=printable(item.text))
+class TimelineWriter(ExportWriter):
+    """Writes item after item."""
+
+    looks = 1
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._log = LogOutline()
+
+    def look(self, number: int, page: Sequence[Entry]) -> None:
+        self._log.look(page)
+
+    def write(self, page: Sequence[Entry]) -> Iterator[str]:
+        return map(self.item, self._found(page))
+
+    def item(self, item: ExportedItem) -> str:
+        raise NotImplementedError
+
+    def _found(self, page: Sequence[Entry]) -> Iterator[ExportedItem]:
+        log = self._log
+        counting = {mark.seq for mark in log.compactions()}
+        for entry in page:
+            if on_path(entry.seq, log.path):
+                for item in _items(entry, log.received, entry.seq in counting):
+                    who = " ".join(printable(item.who).split())
+                    yield replace(item, who=who, ts=printable(item.ts), text=printable(item.text))
 
 
 def _items(entry: Entry, received: dict[int, Received], counts: bool) -> Iterator[ExportedItem]:

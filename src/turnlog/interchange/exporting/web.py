@@ -4,15 +4,14 @@ Text is rendered as Markdown without raw HTML, and the finished body is sanitise
 added after the sanitiser would not be sanitised.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ...core.entries import Entry
 from ...core.session import Session
 from ...errors import MissingExtra
 from .markdown import title_of
-from .timeline import ExportedItem, items, printable
+from .timeline import ExportedItem, TimelineWriter, printable
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -46,21 +45,29 @@ img { max-width: 100%; } table { border-collapse: collapse; } td, th { border: 1
 """
 
 
-def write(entries: Sequence[Entry], session: Session) -> Iterator[str]:
-    render = _renderer()
-    title = escape(title_of(session))
-    yield (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        f'<meta name="referrer" content="no-referrer">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n'
-        f"</head>\n<body>\n<main>\n"
-    )
-    about = f"{session.id} · {session.key} · {session.message_count} messages"
-    yield _sanitised(f"<header><h1>{title}</h1><p>{escape(printable(about))}</p></header>")
-    for item in items(entries):
-        yield _sanitised(_section(item, render)) + "\n"
-    yield "</main>\n</body>\n</html>\n"
+class WebWriter(TimelineWriter):
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._render = _renderer()
+
+    def begin(self) -> Iterator[str]:
+        session = self.session
+        title = escape(title_of(session))
+        yield (
+            f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+            f'<meta name="referrer" content="no-referrer">\n'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n'
+            f"</head>\n<body>\n<main>\n"
+        )
+        about = f"{session.id} · {session.key} · {session.message_count} messages"
+        yield _sanitised(f"<header><h1>{title}</h1><p>{escape(printable(about))}</p></header>")
+
+    def item(self, item: ExportedItem) -> str:
+        return _sanitised(_section(item, self._render)) + "\n"
+
+    def end(self) -> Iterator[str]:
+        yield "</main>\n</body>\n</html>\n"
 
 
 def _renderer() -> "MarkdownIt":

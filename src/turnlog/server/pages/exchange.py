@@ -2,20 +2,24 @@
 
 import asyncio
 import tempfile
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from litestar import Response, get, post
 from litestar.datastructures import UploadFile
+from litestar.response import Stream
 from msgspec import Struct, to_builtins
 
 from ...codecs import native
 from ...core.entries import Entry
+from ...core.session import Session
 from ...errors import NotFound, UsageError
 from ...interchange import exporting
 from ...interchange.exporting import FORMATS
+from ...sessions import Sessions
 from ..http.problems import Problem, of as problem_of_error
 from ..markdown import honest
 from ..service import AnyRequest, principal_of, reading, service_of
@@ -30,20 +34,24 @@ SQLITE = b"SQLite format 3\x00"
 
 
 @get("/session/{agent:str}/{sid:str}/export/{form:str}")
-async def export_session(request: AnyRequest, agent: str, sid: str, form: str) -> Response[bytes]:
+async def export_session(request: AnyRequest, agent: str, sid: str, form: str) -> Stream:
     """The whole session as a file. Formats for reading hide secrets of known shapes."""
     access, row = await reading(request, agent, sid)
     if form not in FORMATS:
         raise NotFound("there is no such format", hint=f"Use one of {', '.join(FORMATS)}.")
-    entries = (await access.sessions.transcript(sid)).entries
-    text = await asyncio.to_thread(lambda: "".join(exporting.export(entries, row, form)))
     headers = {
         **HEADERS,
         "Content-Disposition": f'attachment; filename="{row.id}.{SUFFIXES[form]}"',
         "X-Content-Type-Options": "nosniff",
     }
     kind = TYPES.get(form, "application/x-ndjson")
-    return Response(text.encode("utf-8", "replace"), media_type=kind, headers=headers)
+    return Stream(_exported(access.sessions, row, form), media_type=kind, headers=headers)
+
+
+async def _exported(sessions: Sessions, row: Session, form: str) -> AsyncGenerator[bytes]:
+    async with aclosing(exporting.stream(lambda: sessions.pages(row), row, form)) as pieces:
+        async for piece in pieces:
+            yield piece.encode("utf-8", "replace")
 
 
 class EntryJson(Struct, frozen=True):

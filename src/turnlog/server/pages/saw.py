@@ -52,13 +52,17 @@ class SeenPrompt(Struct, frozen=True, kw_only=True):
 
 
 async def seen_at(access: Access, row: Session, turns: list[PlotStep], turn: int | None) -> SeenPrompt | None:
-    """The prompt at the start of a turn: of the newest one, or of the one asked for."""
+    """The prompt at the start of a turn: of the newest one, or of the one asked for. None if there is none, or if its
+    tail is larger than any prompt.
+    """
     if not turns:
         return None
     index = next((n for n, step in enumerate(turns) if step.n == turn), None) if turn else len(turns) - 1
     if index is None:
         raise UsageError(f"there is no turn {turn}", hint=f"This session has turns {turns[0].n} to {turns[-1].n}.")
     step = turns[index]
+    if await access.sessions.is_oversized(row, step.seq):
+        return None
     prompt = await access.prompt(row, at=step.seq)
     earlier = await access.prompt(row, at=turns[index - 1].seq) if index else None
     schemas = [{"name": tool.name, "input_schema": tool.input_schema} for tool in prompt.tools]
