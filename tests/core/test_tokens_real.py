@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks import unseen
 
 from turnlog.core import tokens
 
@@ -104,3 +105,12 @@ def test_five_reports_teach_cl100k(cl100k: Tokeniser) -> None:
         assert ratio(texts, cl100k, scale) == pytest.approx(1, abs=0.10)
     # One short paragraph; and which texts of the standard library come before it depends on the interpreter.
     assert ratio([TEXTS["mixed chinese english"]], cl100k, scale) == pytest.approx(1, abs=0.15)
+
+
+@pytest.mark.parametrize("name", ["o200k", "cl100k"])
+def test_texts_that_the_prices_were_not_fitted_to_are_seldom_far_off(name: str, request: pytest.FixtureRequest) -> None:
+    real: Tokeniser = request.getfixturevalue(name)
+    found = {kind: ratio(texts, real, tokens.Scale(family=name)) for kind, texts in unseen.rows().items()}
+    assert min(found.values()) >= 0.7, found  # regular expressions
+    assert sum(each >= 0.85 for each in found.values()) >= len(found) - 2, found  # property lists
+    assert sum(abs(each - 1) <= 0.15 for each in found.values()) >= 0.85 * len(found), found

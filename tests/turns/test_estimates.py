@@ -98,7 +98,9 @@ def test_after_five_reports_of_its_style_each_estimate_is_within_ten_percent(nam
     assert all(0.9 <= ratio <= 1.1 for ratio in found), found
 
 
-SPELLS = "it spells nearly all characters out, and five reports do not yet tell that it knows no words: 1.09 to 1.17"
+# It spells nearly all characters out, and five reports on one subject do not tell that it knows no words. First prices
+# with which this passes put the same texts at 0.86 for cl100k. Where such a file runs, its own tokeniser counts.
+SPELLS = "1.09 to 1.17 for a tokeniser that knows no Chinese words"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-import msgspec
-
-from .chinese import count_in_words, count_rare, only_han
+from .chinese import count_in_words, count_kana_pairs, count_rare, only_han
 from .frequent_words import FREQUENT_WORDS, latin_words
+from .known_words import RUSSIAN, VIETNAMESE
+from .letter_pairs import tokens_of_cyrillic, tokens_of_latin
+from .token_counts import Counts
 
 REMEMBERED: Final = 2_048
 REMEMBERED_CHARS: Final = 1_000
@@ -19,107 +20,13 @@ REMEMBERED_CHARS: Final = 1_000
 REMEMBERED_LONG: Final = 32_768
 """Longer texts whose counts are remembered by hash and length, some 300 bytes each."""
 WHOLE_CHARS: Final = 2_000
-SAMPLE_CHARS: Final = 50_000
+SAMPLE_CHARS: Final = 40_000
 SAMPLES: Final = 47
 PART_CHARS: Final = 500
 """What takes long to count is looked for in the whole of a short text, and in a third of a longer one, but in no more
 than so many characters and parts. 47 is a prime number: the parts of a text that repeats itself ten or twenty times
 would otherwise all begin at the same places of it.
 """
-
-
-class Counts(msgspec.Struct, frozen=True):
-    """How often each feature occurs. The prices of a family of tokenisers turn it into tokens."""
-
-    words: float = 0.0
-    long: float = 0.0
-    """Every five letters in a row."""
-    longer: float = 0.0
-    """Every nine letters in a row: compounds and technical words."""
-    clusters: float = 0.0
-    """Four consonants in a row: foreign words, abbreviations, random letters."""
-    uncommon: float = 0.0
-    uncommon_letters: float = 0.0
-    """Words that are not among the frequent English ones, and their letters."""
-    romance: float = 0.0
-    german: float = 0.0
-    """Frequent short words of other languages, which have other long words as whole tokens."""
-    humps: float = 0.0
-    """A capital after a small letter."""
-    capitals: float = 0.0
-    """Two capitals in a row."""
-    shouts: float = 0.0
-    """Four capitals in a row: words such as SELECT cost less than random letters."""
-    mixed: float = 0.0
-    """A letter after a digit, as in hexadecimal numbers."""
-    groups: float = 0.0
-    """Up to three digits in a row."""
-    figures: float = 0.0
-    """Digits."""
-    numbers: float = 0.0
-    """A number after a blank."""
-    runs: float = 0.0
-    """Symbols in a row."""
-    pairs: float = 0.0
-    rulers: float = 0.0
-    """Two and four symbols in a row."""
-    joins: float = 0.0
-    """A symbol before a word, which may be one token with it, as `.get` is."""
-    links: float = 0.0
-    """One symbol between two words."""
-    schemes: float = 0.0
-    """`://`."""
-    ends: float = 0.0
-    closes: float = 0.0
-    """The end of a line after a word, and after a symbol."""
-    indents: float = 0.0
-    signs: float = 0.0
-    sign_pairs: float = 0.0
-    """Typographic signs, and two in a row, as in a box that is drawn."""
-    han: float = 0.0
-    loose: float = 0.0
-    rare: float = 0.0
-    traditional: float = 0.0
-    """Characters that only traditional Chinese has; they are counted among the rare ones, too."""
-    kana: float = 0.0
-    hangul: float = 0.0
-    wide: float = 0.0
-    """Full-width signs, such as the Chinese comma."""
-    latin: float = 0.0
-    latin_rare: float = 0.0
-    latin_more: float = 0.0
-    """Letters like é, ş, and ế. The last are counted with all characters up to U+1FFF, some of them again below."""
-    armenian: float = 0.0
-    greek: float = 0.0
-    cyrillic: float = 0.0
-    hebrew: float = 0.0
-    arabic: float = 0.0
-    emoji: float = 0.0
-    others: float = 0.0
-    """Words in letters that are not Latin, between blanks."""
-    indic: float = 0.0
-    """Devanagari, and the scripts near it, which are counted again one by one."""
-    thai: float = 0.0
-    lao: float = 0.0
-    bengali: float = 0.0
-    gujarati: float = 0.0
-    """With Gurmukhi."""
-    tamil: float = 0.0
-    """With Odia."""
-    telugu: float = 0.0
-    """With Kannada."""
-    malayalam: float = 0.0
-    """With Sinhala."""
-    georgian: float = 0.0
-    khmer: float = 0.0
-    """With Burmese, Ethiopic and Mongolian, which few vocabularies have."""
-    cyrillic_more: float = 0.0
-    arabic_more: float = 0.0
-    arabic_rare: float = 0.0
-    """Letters that Russian and Arabic do not have (the last: Uyghur, Kurdish). Such words are cut into more pieces."""
-    fixed: float = 0.0
-    exact: float = 0.0
-    """Tokens that a tokeniser counted."""
 
 
 def _table(kinds: Mapping[bytes, bytes], default: bytes) -> bytes:
@@ -168,7 +75,7 @@ _KIND: Final = _table(
 _CONTINUATION: Final = _lead(0x80, 0xBF)
 _LETTERS: Final = _table({b"aAlLv": b"a"}, default=b" ")
 _CONSONANTS: Final = _table({b"bcdfghjklmnpqrstvwxzBCDFGHJKLMNPQRSTVWXZ": b"c"}, default=b" ")
-_OTHER_LETTERS: Final = _table({b"xcymrig": b"a"}, default=b" ")
+_OTHER_LETTERS: Final = _table({b"xymrig": b"a"}, default=b" ")
 _SYMBOLS: Final = _table({b".": b"."}, default=b" ")
 _LINES: Final = _table({b" ": b" ", b"\n": b"\n", b".": b"."}, default=b"a")
 
@@ -195,13 +102,50 @@ def _count(text: str) -> Counts:
     plain: tuple[float, ...] = (*_words(text, kinds), *_digits(kinds), *_symbols(text, kinds), *_space(kinds))
     if text.isascii():
         return Counts(*plain)
-    scripts = (*map(kinds.count, _SCRIPTS), _others(kinds), kinds.count(b"i"), *_parts_of_scripts(text, kinds))
-    plain += (kinds.count(b"p"), kinds.count(b"pp"), *_han(text, kinds), *scripts)
+    russian, spelt = _cyrillic(text) if b"c" in kinds else (0.0, 0.0)
+    words = _others(kinds), russian, _vietnamese(text) if b"v" in kinds else 0.0, spelt
+    scripts = (*map(kinds.count, _SCRIPTS), *words, kinds.count(b"i"), *_parts_of_scripts(text, kinds))
+    plain += (*_signs(text, kinds), *_han(text, kinds), *_kana(text, kinds), *scripts)
     return Counts(*plain)
 
 
 def _others(kinds: bytes) -> int:
     return kinds.translate(_OTHER_LETTERS).count(b" a")
+
+
+def _cyrillic(text: str) -> tuple[float, float]:
+    looked_at, times = _sample(text)
+    words = looked_at.lower().split()
+    others = [word for word in words if word not in RUSSIAN]
+    return times * (len(words) - len(others)), times * tokens_of_cyrillic(others)
+
+
+def _vietnamese(text: str) -> float:
+    looked_at, times = _sample(text)
+    return times * sum(map(VIETNAMESE.__contains__, looked_at.lower().split()))
+
+
+def _signs(text: str, kinds: bytes) -> tuple[float, ...]:
+    joiners = text.count("\u200d") + text.count("\ufe0f")
+    if b"p" not in kinds:
+        return 0, 0, 0, 0, 0, 0, joiners
+    pairs = kinds.count(b"pp")
+    drawn = [_count_any(members, text) if pairs else 0.0 for members in (_LINE, _BAR, _REPEATED)]
+    return kinds.count(b"p"), pairs, _count_any(_QUOTE, text), *drawn, joiners
+
+
+_QUOTE: Final = re.compile("[\u2010-\u2027\xa0\xa7\xa9\xab\xb0\xb7\xbb]")
+_LINE: Final = re.compile("[\u2500-\u254f]")
+_BAR: Final = re.compile("[\u2550-\u259f]")
+_REPEATED: Final = re.compile("([\u2500-\u259f])(?=\\1)")
+
+
+def _kana(text: str, kinds: bytes) -> tuple[float, float]:
+    kana = kinds.count(b"k")
+    if not kana:
+        return 0, 0
+    looked_at, times = _sample(text)
+    return kana, times * count_kana_pairs(looked_at)
 
 
 def _parts_of_scripts(text: str, kinds: bytes) -> tuple[float, ...]:
@@ -233,7 +177,7 @@ def _count_any(members: re.Pattern[str], text: str) -> float:
     return times * len(members.findall(looked_at))
 
 
-_SCRIPTS: Final = (b"k", b"g", b"f", b"l", b"L", b"v", b"m", b"x", b"c", b"y", b"r", b"e")
+_SCRIPTS: Final = (b"g", b"f", b"l", b"L", b"v", b"m", b"x", b"c", b"y", b"r", b"e")
 _count_once: Final = lru_cache(REMEMBERED)(_count)
 """A message is counted when it is stored, when it is sent, and each time its prompt is measured."""
 
@@ -246,28 +190,40 @@ def _words(text: str, kinds: bytes) -> tuple[float, ...]:
     letters = kinds.translate(_LETTERS)
     starts, long = letters.count(b" a"), letters.count(b"aaaaa")
     longer, clusters = (letters.count(b"aaaaaaaaa"), _clusters(text)) if long else (0, 0)
-    capitals = (kinds.count(b"aA"), kinds.count(b"AA"), kinds.count(b"AAAA")) if b"A" in kinds else (0, 0, 0)
+    capitals = _capitals(text, kinds) if b"A" in kinds else (0, 0, 0, 0.0)
     if not long:
         return starts, 0, 0, 0, *_uncommon(text, capitals[0]), 0.0, 0.0, *capitals, _mixed(kinds)
     return starts, long, longer, clusters, *_uncommon(text, capitals[0]), *_foreign(text), *capitals, _mixed(kinds)
+
+
+def _capitals(text: str, kinds: bytes) -> tuple[int, int, int, float]:
+    counts = kinds.count(b"aA"), kinds.count(b"AA"), kinds.count(b"AAAA")
+    if b"AAA" not in kinds:
+        return *counts, 0.0
+    looked_at, times = _sample(text)
+    return *counts, times * tokens_of_latin(latin_words(" ".join(_SHOUT.findall(looked_at))))
+
+
+_SHOUT: Final = re.compile("[A-Z]{3,}")
 
 
 def _mixed(kinds: bytes) -> int:
     return kinds.count(b"0a") + kinds.count(b"0A")
 
 
-def _uncommon(text: str, humps: int) -> tuple[float, float]:
+def _uncommon(text: str, humps: int) -> tuple[float, float, float]:
     looked_at, times = _sample(text)
     parted = _HUMP.sub(" ", looked_at) if humps else looked_at
     found = [word for word in latin_words(parted) if word not in FREQUENT_WORDS]
-    return times * len(found), times * sum(map(len, found))
+    return times * len(found), times * sum(map(len, found)), times * tokens_of_latin(found)
 
 
 _HUMP: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
-def _clusters(text: str) -> int:
-    return text.encode("utf-8", "surrogatepass").translate(_CONSONANTS).count(b"cccc")
+def _clusters(text: str) -> float:
+    looked_at, times = _sample(text)
+    return times * looked_at.encode("utf-8", "surrogatepass").translate(_CONSONANTS).count(b"cccc")
 
 
 def _foreign(text: str) -> tuple[float, ...]:
@@ -298,11 +254,28 @@ def _digits(kinds: bytes) -> tuple[int, ...]:
     return grouped.count(b"0") + grouped.count(b"1"), kinds.count(b"0"), kinds.count(b" 0")
 
 
-def _symbols(text: str, kinds: bytes) -> tuple[int, ...]:
+def _symbols(text: str, kinds: bytes) -> tuple[float, ...]:
     runs, pairs = kinds.translate(_SYMBOLS).count(b" ."), kinds.count(b"..")
     joins, links = kinds.count(b".a") + kinds.count(b".A"), kinds.count(b"a.a")
-    # Pairs cost, but rulers such as "-----" are a single token whatever their length.
-    return runs, pairs, kinds.count(b"....") if pairs > 1 else 0, joins, links, text.count("://")
+    rulers = _rulers(text) if b"...." in kinds else 0.0
+    return runs, pairs, rulers, joins, links, text.count("://"), *_separators(text)
+
+
+def _rulers(text: str) -> float:
+    """Pairs of symbols cost, but rulers such as "-----" are a single token whatever their length."""
+    looked_at, times = _sample(text)
+    return times * sum(map(looked_at.count, _RULERS))
+
+
+_RULERS: Final = tuple(4 * symbol for symbol in "-=*#~_.+/<>!?")
+
+
+def _separators(text: str) -> tuple[float, float]:
+    return _count_any(_COMMA, text) if "," in text else 0.0, _count_any(_TAB, text) if "\t" in text else 0.0
+
+
+_COMMA: Final = re.compile(",(?=[A-Za-z])")
+_TAB: Final = re.compile(r"(?<![\n\t])\t|(?<=\n)\t(?=[^\w\s])")
 
 
 def _space(kinds: bytes) -> tuple[int, ...]:
@@ -322,8 +295,9 @@ def _han(text: str, kinds: bytes) -> tuple[float, ...]:
     """
     han = kinds.count(b"h")
     if not han:
-        return 0, 0, 0, 0
+        return 0, 0, 0, 0, 0
     looked_at, times = _sample(text)
     chinese = only_han(looked_at)
-    loose, rare = max(0.0, han - times * count_in_words(chinese)), min(han, times * count_rare(chinese))
-    return han, loose, rare, _count_any(_TRADITIONAL, text) if rare else 0.0
+    loose, looser = (max(0.0, han - times * words) for words in count_in_words(chinese))
+    rare = min(han, times * count_rare(chinese))
+    return han, loose, looser, rare, _count_any(_TRADITIONAL, text) if rare else 0.0

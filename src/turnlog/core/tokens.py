@@ -19,8 +19,9 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 
 from ..errors import UsageError
+from .token_counts import Counts
 from .token_families import CLASS_OF, CLASSES, PRICES, UNKNOWN, family_of
-from .token_features import Counts, count as count_features
+from .token_features import count as count_features
 
 Message = Mapping[str, Any]
 
