@@ -66,3 +66,13 @@ def test_a_choice_that_every_model_can_follow_is_kept(choice):
 )
 def test_a_budget_of_thinking_has_a_nearest_word(wanted, word):
     assert effort_of(wanted) == word
+
+
+def test_a_call_of_a_tool_that_only_its_vendor_has_cannot_be_asked_of_another():
+    tools = ({"type": "web_search_20250305", "name": "web_search"},)
+    wanted = Parameters(tool_choice="named", tool="web_search", server_tools=tools)
+    assert fitting(wanted, parameters.ALL) == (wanted, ())
+    with pytest.raises(UnsupportedParameter):
+        fitting(wanted, parameters.ALL - {"server_tools"})
+    kept, left_out = fitting(Parameters(server_tools=tools), frozenset())
+    assert (kept.server_tools, left_out) == ((), ("server_tools",))

@@ -72,17 +72,23 @@ def fitting(parameters: Parameters, takes: Collection[str]) -> tuple[Parameters,
     """
     lacking = sorted(given(parameters) - frozenset(takes) - TOGETHER)
     for name in lacking:
-        if name in ("format", JSON_OBJECT) or (
-            name == "tool_choice" and parameters.tool_choice in ("required", "named")
-        ):
+        if name in ("format", JSON_OBJECT) or (name == "tool_choice" and forces_call(parameters)):
             raise UnsupportedParameter(
                 f"this model cannot be made to follow {name}",
                 hint=f"Leave out {name}, or use a model that supports it.",
                 name=name,
             )
+    if "server_tools" in lacking and parameters.tool in {str(tool.get("name")) for tool in parameters.server_tools}:
+        raise UnsupportedParameter(
+            f"this model has no tool {parameters.tool}", hint="Leave out tool_choice.", name="tool_choice"
+        )
     empty = {name: getattr(NONE, name) for name in lacking if name != "tool_choice"}
     told = tuple(name for name in empty if name not in UNTOLD)
     return (replace(parameters, **empty) if empty else parameters), told
+
+
+def forces_call(parameters: Parameters) -> bool:
+    return parameters.tool_choice in ("required", "named")
 
 
 BUDGETS = (("low", 4_096), ("medium", 16_384))

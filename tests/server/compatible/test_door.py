@@ -31,7 +31,7 @@ from turnlog.server.compatible.reading import BODY_MAX_BYTES
 from turnlog.server.http.limits import too_large, too_many
 from turnlog.server.http.problems import Refusal
 
-from .serving import HI, serving
+from .serving import CHAT_TOOL, HI, TOOL, serving
 
 CHAT = json.dumps({"model": "m", "messages": HI}).encode()
 MESSAGES = json.dumps({"model": "m", "max_tokens": 9, "messages": HI}).encode()
@@ -326,3 +326,76 @@ def test_a_client_that_goes_away_does_not_end_its_call(relay):
     assert not relay.wire.left.is_set()
     assert len(relay.wire.requests) == 1
     relay.say(Said(text="not asked"))
+
+
+WRITE = {"type": "function", "function": {"name": "write"}}
+FORCED = [
+    ("/v1/chat/completions", {"tool_choice": "required"}),
+    (
+        "/v1/chat/completions",
+        {"tool_choice": {"type": "function", "function": {"name": "write"}}, "tools": [CHAT_TOOL]},
+    ),
+    ("/v1/messages", {"tool_choice": {"type": "any"}}),
+    ("/v1/messages", {"tool_choice": {"type": "tool", "name": "write"}, "tools": [TOOL]}),
+    (
+        "/v1/messages",
+        {
+            "tool_choice": {"type": "tool", "name": "web_search"},
+            "tools": [{"type": "web_search_20250305", "name": "web_search"}, TOOL],
+        },
+    ),
+    ("/v1/responses", {"tool_choice": "required"}),
+]
+
+
+@pytest.mark.parametrize(("path", "fields"), FORCED)
+def test_a_call_that_cannot_be_made_is_not_asked_for_in_vain(relay, path, fields):
+    """Without the call the answer would be another one than the client asked for."""
+    before = len(relay.sessions())
+    body = {"model": "m", "max_tokens": 9, "messages": HI, "input": "Hi", **fields}
+    answer = relay.post(path, body)
+    assert answer.status_code == 400, answer.text
+    assert "tool" in answer.json()["error"]["message"]
+    assert len(relay.sessions()) == before
+
+
+def test_an_edit_of_a_kind_to_come_is_ignored_and_named(relay):
+    """A new version of a client must not stop working because it asks for more."""
+    relay.say()
+    edits = [{"type": "clear_thinking_20251015"}, {"type": "clear_more_20990101", "keep": 3}]
+    answer = relay.messages(context_management={"edits": edits})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["turnlog-ignored"] == "context_management"
+    applied = answer.json()["context_management"]["applied_edits"]
+    assert [edit["type"] for edit in applied] == ["clear_thinking_20251015"]
+
+
+def test_every_answer_names_its_request_whatever_it_is(relay):
+    """`x-request-id`, and `request-id` where Anthropic's SDK looks for it; of refusals too."""
+    relay.say()
+    bearer = {"Authorization": f"Bearer {relay.server.token}"}
+    with httpx.Client(base_url=relay.server.base, **PATIENT) as client:
+        answers = [
+            client.get("/v1/models", headers=bearer),
+            client.get("/v1/models", headers={**bearer, "anthropic-version": "2023-06-01"}),
+            client.get("/v1/models/agent:none", headers={**bearer, "anthropic-version": "2023-06-01"}),
+            client.post("/v1/messages?beta=true&beta=again", content=b"{", headers=bearer),
+            client.post("/v1/messages", content=MESSAGES),
+            client.post("/v1/chat/completions?any=thing", content=CHAT, headers=bearer),
+            client.get("/v1/nothing", headers=bearer),
+            client.get("/v1/models", headers={**bearer, "Host": "elsewhere.example"}),
+        ]
+    assert [answer.status_code for answer in answers] == [200, 200, 404, 400, 401, 200, 404, 403]
+    assert all(answer.headers["x-request-id"] for answer in answers)
+    assert ["request-id" in answer.headers for answer in answers] == [
+        False,
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert answers[2].json()["error"]["type"] == "not_found_error"
+    assert answers[3].json()["request_id"] == answers[3].headers["request-id"]

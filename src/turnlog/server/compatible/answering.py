@@ -98,6 +98,8 @@ async def answer(request: AnyRequest, wire: str, family: Family, read: WireReque
     asked = asked_of(request, wire, read, target, relaying.principal)
     if read.after is not None and wire == "messages":
         asked = await _with_head(relaying, asked)
+    if not target.agent:
+        reading.check_choice(read.parameters, asked.tools)
     call, left_out = await _started(request, relaying, asked, read, target)
     dropped = [read.param_names.get(name, name) for name in left_out]
     if not read.is_stored and idempotency.key_of(request):

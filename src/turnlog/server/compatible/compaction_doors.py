@@ -47,8 +47,11 @@ def _tokens(given: Any, where: str, default: int, least: int = THRESHOLD_MIN) ->
     return given
 
 
-def of_messages(fields: RequestFields) -> tuple[ContextEdits, tuple[str, ...]]:
-    """(the edits, the types that the answer tells about)"""
+EDITS = ("compact_20260112", "clear_tool_uses_20250919", "clear_thinking_20251015")
+
+
+def of_messages(fields: RequestFields, ignored: list[str]) -> tuple[ContextEdits, tuple[str, ...]]:
+    """(the edits, the types that the answer tells about). A type that is not known is ignored: the call fits anyway."""
     given = fields.take(FIELD, dict[str, Any], {}) or {}
     rules: Any = given.get("edits") or []
     if not isinstance(rules, list):
@@ -59,8 +62,13 @@ def of_messages(fields: RequestFields) -> tuple[ContextEdits, tuple[str, ...]]:
         where = f"{FIELD}.edits[{number}]"
         if not isinstance(rule, dict):
             raise InvalidField(f"{where} is an object", param=where)
-        edits = _with_edit(edits, cast("dict[str, Any]", rule), where)
-        kinds.append(str(cast("dict[str, Any]", rule).get("type")))
+        given_rule = cast("dict[str, Any]", rule)
+        kind = str(given_rule.get("type"))
+        if kind in EDITS:
+            edits = _with_edit(edits, given_rule, where)
+            kinds.append(kind)
+        elif FIELD not in ignored:
+            ignored.append(FIELD)
     return edits, tuple(kinds)
 
 
@@ -77,10 +85,8 @@ def _with_edit(edits: ContextEdits, rule: dict[str, Any], where: str) -> Context
             return ContextEdits(
                 compact_at=edits.compact_at, focus=edits.focus, pauses=edits.pauses, clear=_clear_rule(rule, where)
             )
-        case "clear_thinking_20251015":
-            return edits  # thinking is kept, and sent only to the upstream that made it
-        case kind:
-            raise InvalidField(f"{where}: {str(kind)[:60]!r} is not known", param=where)
+        case _:
+            return edits  # clear_thinking: it is kept, and sent only to the upstream that made it
 
 
 def _clear_rule(rule: Mapping[str, Any], where: str) -> ClearRule:

@@ -78,7 +78,8 @@ def read(
     max_output = fields.count("max_tokens") if counts else _needed_count(fields)
     fields.take("cache_control", object)
     parameters = _parameters(fields, metadata, server_tools, headers)
-    edits, edit_kinds = compaction_doors.of_messages(fields)
+    ignored: list[str] = []
+    edits, edit_kinds = compaction_doors.of_messages(fields, ignored)
     after = None if counts else _thread(fields.take("thread", dict[str, Any]))
     return WireRequest(
         model=model,
@@ -93,7 +94,7 @@ def read(
         read=read_one,
         name=reading.session_name(headers, metadata, {}),
         is_stored=reading.is_stored(headers, None, api.store_false),
-        ignored=tuple(fields.rest()),
+        ignored=(*ignored, *fields.rest()),
         after=after,
         point=point,
         edits=NO_EDITS if counts else edits,

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from ...core import content as contents, strict_json
 from ...core.entries import Block, Content, Message, text_of
-from ...core.parameters import Parameters
+from ...core.parameters import Parameters, forces_call
 from ...errors import UsageError
 from ...turns.context_edits import NO_EDITS, ContextEdits
 from ..http.limits import too_large
@@ -281,6 +281,14 @@ def own_tool(name: Any, description: Any, schema: Any, where: str) -> dict[str, 
     contents.check_json(schema, where)
     words = description if isinstance(description, str) else ""
     return {"name": name, "description": words, "input_schema": cast("dict[str, Any]", schema or {})}
+
+
+def check_choice(given: Parameters, tools: Sequence[Mapping[str, Any]]) -> None:
+    """A call that is asked for needs its tool: without it the answer would be another one."""
+    names = {str(tool.get("name")) for tool in (*tools, *given.server_tools)}
+    if forces_call(given) and (not names or (given.tool and given.tool not in names)):
+        what = f"there is no tool {given.tool[:80]!r}" if names else "there are no tools"
+        raise InvalidField(f"tool_choice asks for a call, but {what}", param="tool_choice")
 
 
 def check_tools(tools: Sequence[Any]) -> None:
