@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from turnlog.core import admission, compaction, history, session, summaries, turns
+from turnlog.core import admission, compaction, history, past, session, summaries, turns
 from turnlog.core.compaction import Keep
 from turnlog.core.entries import (
     MESSAGES,
@@ -75,10 +75,14 @@ class Simulation:
         admission.admit(self.row, bodies, leased=True)
         last = self.log[-1].seq if self.log else 0
         entries = [replace(body, seq=last + n, ts="2026-01-01T00:00:00.000Z") for n, body in enumerate(bodies, 1)]
-        wanted = session.needed(self.row, bodies)
-        past = [entry for first, last in wanted or () for entry in self.log[first - 1 : last]]
-        self.log = [*self.log, *entries]
-        self.row = session.describe(None, self.log) if wanted == [] else session.describe(self.row, entries, past)
+        log = self.log
+        self.row = past.row_after(
+            self.row,
+            entries,
+            lambda wanted: [one for first, last in wanted for one in log[first - 1 : last]],
+            lambda: log,
+        )
+        self.log = [*log, *entries]
         return entries
 
     def word(self):

@@ -24,8 +24,9 @@ from turnlog.core.entries import (
     ToolResult,
     User,
 )
+from turnlog.core.past import needed
 from turnlog.core.searchable import units
-from turnlog.core.session import describe, needed
+from turnlog.core.session import describe
 from turnlog.errors import UsageError
 
 TS = "2026-01-01T00:00:00.000Z"

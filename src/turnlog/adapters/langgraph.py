@@ -23,7 +23,7 @@ from .framework import framework
 from .pruning import Pruning
 from .resident import holder
 from .session_log import check_id
-from .threads import FoundCheckpoint, LangGraphThreads, NewCheckpoint
+from .threads import FoundCheckpoint, LangGraphThreads, MadeLater, NewCheckpoint
 
 with framework("langgraph"):
     from langgraph.checkpoint.base import (
@@ -171,7 +171,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> "RunnableConfig":
         thread, new = self._new(config, checkpoint, metadata, new_versions)
-        await self._holder.call(lambda t: self._threads.put(t, thread, new))
+        await self._holder.call(lambda t: self._threads.put(t, thread, new), brief=True)
         return _config(thread, new.stored.ns, new.stored.id)
 
     def _new(
@@ -202,11 +202,11 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         stored.inline.update(loose)
         return thread, NewCheckpoint(stored, known, self._projected(parent.ns, values))
 
-    def _projected(self, ns: str, values: dict[str, Any]) -> Any:
+    def _projected(self, ns: str, values: dict[str, Any]) -> "list[tuple[str, MadeLater]]":
         if ns or self._messages is None or self._messages not in values:
             return []
         found = langchain_messages.messages_in(values[self._messages])
-        return [(str(one.id), entry) for one in found if (entry := langchain_messages.entry_of(one)) is not None]
+        return [(str(one.id), partial(langchain_messages.entry_of, one)) for one in found]
 
     def put_writes(
         self, config: "RunnableConfig", writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -220,7 +220,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     ) -> None:
         thread, address = _place(config)
         pending = self._pending(writes, task_id, task_path)
-        await self._holder.call(lambda t: self._threads.put_writes(t, thread, address, pending))
+        await self._holder.call(lambda t: self._threads.put_writes(t, thread, address, pending), brief=True)
 
     def _pending(self, writes: Sequence[tuple[str, Any]], task: str, path: str) -> "list[PendingFact]":
         return [

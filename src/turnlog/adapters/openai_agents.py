@@ -35,6 +35,7 @@ from .session_log import (
     LiveEntries,
     SessionLog,
     key_of,
+    lacks_words,
     newest_first,
     taken_back,
     taken_from,
@@ -245,6 +246,8 @@ def sessions_of_framework_settings() -> Any:
 
 def stored(item: Any) -> Entry:
     """The entry that stands for an item; NotStorable if JSON cannot hold it."""
+    if (plain := responses.plain_message(item)) is not None:
+        return plain
     try:
         text = json.dumps(item, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -284,7 +287,8 @@ async def _newest_of(t: Turnlog, row: Session, entries: AsyncIterable[Entry], mo
     async for entry in entries:
         if entry.seq < row.boundary:
             return (await all_items(t, row))[-most:]  # the summary is among them
-        found.extend((entry, item) for item in reversed(responses.items_of(await worded(t, row, entry))))
+        whole = await worded(t, row, entry) if lacks_words(entry) else entry
+        found.extend((whole, item) for item in reversed(responses.items_of(whole)))
         if len(found) >= most:
             break
     return found[:most][::-1]
@@ -317,17 +321,20 @@ def _from_boundary(live: Sequence[Entry], boundary: int) -> Sequence[Entry]:
 
 
 async def _pop(t: Turnlog, where: SessionLog) -> Item | None:
-    for _ in range(RACES_MAX):
-        row = await where.find(t)
+    for attempt in range(RACES_MAX):
+        # The append says whether the log still ends where an earlier call saw it end.
+        row = await (where.find(t) if attempt else where.known(t))
         if row is None:
             return None
         async with aclosing(newest_first(t, row, expected=TAKEN_BACK)) as entries:
             read = LiveEntries(entries)
             found = await _newest_of(t, row, read, 1)
-            if not found:
+            if not found and attempt:
                 return None
+            if not found:
+                continue
             entry, item = found[0]
-            rest = responses.items_of(await worded(t, row, entry))[:-1]  # an answer with calls is several items
+            rest = responses.items_of(entry)[:-1]  # an answer with calls is several items
             back = await taken_from(row, read, 1 if isinstance(entry, Compaction) else entry.seq)
         try:
             await where.append(t, [*back, *map(stored, rest)], row=row)

@@ -35,6 +35,10 @@ PROJECTED_MAX_BYTES = 8 * 1024 * 1024
 """A larger item is stored once: as an opaque one, because an entry holds `raw` beside its own fields."""
 
 
+PLAIN_MAX_CHARS = 100_000
+"""A longer text is measured first."""
+
+
 def entry_of(item: Any, size: int = 0) -> Entry:
     """`size`: the length of its JSON, if known."""
     message = _message_of(fields_of(item)) if size <= PROJECTED_MAX_BYTES else None
@@ -49,6 +53,16 @@ def entry_of(item: Any, size: int = 0) -> Entry:
             return Assistant(content=message.content, raw=item)
         case _:
             return ToolResult(tool_use_id=message.tool_use_id, content=message.content, raw=item)
+
+
+def plain_message(item: Any) -> Message | None:
+    """The message of an item that has only a role and a text, which needs no second look."""
+    if item.__class__ is not dict or len(item) != 2:
+        return None
+    role, content = item.get("role"), item.get("content")
+    if content.__class__ is not str or not 0 < len(content) <= PLAIN_MAX_CHARS:
+        return None
+    return User(content=content) if role == "user" else Assistant(content=content) if role == "assistant" else None
 
 
 def _message_of(item: Item) -> Message | None:
@@ -80,18 +94,20 @@ def _input(arguments: str) -> Any:
 def items_of(entry: Entry) -> list[Item]:
     """The items that an entry stands for: none for entries that are no messages, several for an answer with calls."""
     match entry:
-        case ToolResult(erased=True):
-            return []  # its call is shown as text
-        case Foreign(raw={"openai_agents": item}) if len(entry.raw) == 1:
-            return [item]
-        case User() | Assistant() | ToolResult() if entry.raw is not None:
+        case User() | Assistant() if entry.raw is not None:
             return [entry.raw]
         case User():
             return [{"role": "user", "content": _parts(entry.content or "")}]
-        case ToolResult():
-            return [{"type": "function_call_output", "call_id": entry.tool_use_id, "output": _parts(entry.content)}]
         case Assistant():
             return [] if entry.stop == "error" else _answer(entry.content)
+        case ToolResult(erased=True):
+            return []  # its call is shown as text
+        case ToolResult() if entry.raw is not None:
+            return [entry.raw]
+        case ToolResult():
+            return [{"type": "function_call_output", "call_id": entry.tool_use_id, "output": _parts(entry.content)}]
+        case Foreign(raw={"openai_agents": item}) if len(cast("Item", entry.raw)) == 1:
+            return [item]
         case _:
             return []
 

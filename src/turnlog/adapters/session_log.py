@@ -188,9 +188,14 @@ class LiveEntries:
             at += 1
 
 
+def lacks_words(entry: Entry) -> bool:
+    """Whether its words are in the `received` entries that it was made from."""
+    return isinstance(entry, User) and entry.content is None
+
+
 async def worded(t: Turnlog, row: Session, entry: Entry) -> Entry:
-    """The entry with its words, if those are in the `received` entries that it was made from."""
-    if not isinstance(entry, User) or entry.content is not None:
+    """The entry with its words, wherever they are."""
+    if not isinstance(entry, User) or not lacks_words(entry):
         return entry
     received: list[Entry] = []
     for seq in entry.from_:

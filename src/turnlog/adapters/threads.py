@@ -6,9 +6,9 @@ values that were read or written once are remembered.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -79,11 +79,15 @@ class FoundCheckpoint(Struct, frozen=True):
     writes: list[PendingFact]
 
 
+MadeLater: TypeAlias = Callable[[], Entry | None]
+"""Makes the entry of a message; None if it has none. Most messages of a checkpoint are in the log already."""
+
+
 class NewCheckpoint(Struct, frozen=True):
     stored: StoredCheckpoint
     channels: list[ChannelFacts]
-    messages: list[tuple[str, Entry]]
-    """(id, entry) of each message of the thread, in order."""
+    messages: list[tuple[str, MadeLater]]
+    """(id, what makes its entry) of each message of the thread, in order."""
 
 
 class LangGraphThreads:
@@ -151,11 +155,11 @@ class LangGraphThreads:
         self._dropped.pop(row.incarnation, None)
 
     async def _unprojected(
-        self, t: Turnlog, row: Session, messages: Sequence[tuple[str, Entry]]
+        self, t: Turnlog, row: Session, messages: Sequence[tuple[str, MadeLater]]
     ) -> list[tuple[str, Entry]]:
         """The messages that are not in the log yet, each once."""
         known = self._projected.setdefault(row.incarnation, set())
-        new = {name: entry for name, entry in messages if name not in known}
+        new = {name: entry for name, make in messages if name not in known and (entry := make()) is not None}
         if new and row.last_seq > 2:
             wanted = {f"m|{checkpoints.part(name)}": name for name in new}
             found = await t.store.facts(row.id, APP, keys=list(wanted), incarnation=row.incarnation)

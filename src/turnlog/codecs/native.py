@@ -182,7 +182,7 @@ def _is_sound(line: bytes, entry: Entry) -> bool:
     if entry.unknown is not None or entry.erased:
         return False
     if line[-20:-10] == b',"crc32":"':  # faster than a regular expression, and true for nearly every line
-        return line[-10:] == b'%08x"}' % _checksum(entry)
+        return line.endswith(b'%08x"}' % _checksum(entry))
     found = _MARKS.search(line, max(0, len(line) - PEEK_BYTES))
     if found is not None:
         return found[1] == b"%08x" % _checksum(entry, found[2] or b"")
@@ -201,7 +201,7 @@ def _checksum(values: Any, until: bytes = b"") -> int:
         data = json.dumps(msgspec.to_builtins(values), sort_keys=True, separators=(",", ":")).encode()
     if _MAYBE_WHOLE_FLOAT.search(data):  # some programs write 1.0 as 1
         data = _WHOLE_FLOAT.sub(rb"\1", data)
-    return zlib.crc32(data + until)
+    return zlib.crc32(until, zlib.crc32(data)) if until else zlib.crc32(data)
 
 
 def _decode_values(line: bytes) -> Entry:

@@ -97,16 +97,19 @@ class Shape(Struct, frozen=True, gc=False):
             pruned_compactions=self.pruned_compactions + len(lost),
         )
 
-    def route(self, rewind: Mark) -> Route | None:
-        """The change of the live path; None if the remembered marks do not reach that far back."""
+    def route(self, rewind: Mark, looked_back: int = LOOKED_BACK) -> Route | None:
+        """The change of the live path; None if the remembered marks do not reach that far back.
+
+        `looked_back`: the number of entries before the target in which the last message is searched.
+        """
         path = live_path(self.marks, rewind.seq - 1)
         entering, meets = self._way_to(min(rewind.at, rewind.seq - 1), path)
-        start = max(1, meets - LOOKED_BACK + 1)
+        start = max(1, meets - looked_back + 1)
         if meets < 0 or (self.pruned_to and start <= self.pruned_to):
             return None
         leaving = [(max(first, meets + 1), last) for first, last in path if last > meets]
         before = [(max(first, start), min(last, meets)) for first, last in path if first <= meets and last >= start]
-        return Route(leaving, entering, before, meets <= LOOKED_BACK)
+        return Route(leaving, entering, before, meets <= looked_back)
 
     def path_to(self, seq: int, last_seq: int) -> list[Interval] | None:
         """The entries that counted when the log ended at `seq`, newest first, as far as known; None if unknown."""
@@ -203,7 +206,7 @@ def on_path(seq: int, path: Sequence[Interval]) -> bool:
 def active(marks: Sequence[Mark], last_seq: int) -> list[Mark]:
     """The compactions that count, oldest first: on the live path and not undone there."""
     path = live_path(marks, last_seq)
-    live = [mark for mark in marks if on_path(mark.seq, path)]
+    live = [mark for mark in marks if mark.kind in ("compaction", "undo") and on_path(mark.seq, path)]
     undone = {mark.at for mark in live if mark.kind == "undo"}
     return [mark for mark in live if mark.kind == "compaction" and mark.seq not in undone]
 

@@ -4,7 +4,7 @@
 compactions are active, what is pinned, which messages wait. No store contains any of it.
 
 The row remembers only the few entries that shape the log (`marks`), never the messages. A rewind needs the messages
-that it skips, and a few before them: `needed` says which, and `describe` gets them as `past`.
+that it skips, and a few before them: `past.needed` says which, and `describe` gets them as `past`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,14 +15,12 @@ from ..errors import UsageError
 from . import heard, keys, tokens, usage
 from .entries import (
     MESSAGES,
-    SHAPING,
     Approval,
     ApprovalAnswer,
     Assistant,
     Compaction,
     Content,
     Entry,
-    Erasure,
     Failed,
     Opened,
     Origin,
@@ -43,7 +41,6 @@ from .marks import (
     Route,
     Shape as Shape,
     active as active,
-    joined,
     live_path as live_path,
     mark_of,
     marks_of as marks_of,
@@ -75,7 +72,7 @@ def check_entry(row: Session, seq: int) -> None:
 def describe(row: Session | None, entries: Iterable[Entry], past: Iterable[Entry] = ()) -> Session:
     """The row after these entries. Without a row, `entries` must be the log from its first entry on.
 
-    `past`: the earlier entries that `needed` asks for.
+    `past`: the earlier entries that `past.needed` asks for.
     """
     if row is not None and row.title_by and not row.approvals:
         entries = list(entries)
@@ -131,32 +128,6 @@ def _used_after(used: tuple[ModelUse, ...], entry: Assistant, origin: Origin | N
         return used
     use = usage.use_of(entry)
     return used if use is None else usage.added(used, use)
-
-
-def needed(row: Session | None, bodies: Sequence[Entry]) -> list[Interval] | None:
-    """The intervals of the log that `describe` needs as `past` for these entries.
-
-    None: it needs only the row. Empty: it needs everything, as `describe(None, the whole log)`.
-    """
-    if row is None or all(body.after is None and type(body) not in _RESHAPING for body in bodies):
-        return None
-    if any(isinstance(body, Erasure) for body in bodies):
-        return []  # earlier entries are not what they were
-    shape = row.shape
-    wanted: list[Interval] = []
-    for seq, body in enumerate(bodies, row.last_seq + 1):
-        for mark in marks_of([body if body.seq else replace(body, seq=seq)]):
-            if mark.kind == "rewind":
-                if (route := shape.route(mark)) is None:
-                    return []
-                wanted += [*route.leaving, *route.entering, *route.before]
-            elif not shape.can_judge(mark):
-                return []
-            shape = shape.add(mark)
-    return joined((first, min(last, row.last_seq)) for first, last in wanted if first <= row.last_seq) or None
-
-
-_RESHAPING = SHAPING | {Erasure}
 
 
 class _Fold:

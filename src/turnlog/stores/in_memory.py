@@ -13,11 +13,12 @@ from ..core import erasing, facts as session_facts, keys, query as queries
 from ..core.admission import admit
 from ..core.entries import Entry
 from ..core.facts import ExpectedFact, Fact, FactChange
+from ..core.past import row_after
 from ..core.query import Hit, Page, Query
 from ..core.rows import milliseconds
 from ..core.search import Candidate, Sought, Wanted, has_all, newest_first
 from ..core.searchable import SearchUnit, calls_in, units
-from ..core.session import Session, describe, needed
+from ..core.session import Session, describe
 from ..core.words import indexed
 from ..errors import Busy
 from . import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, LedgerFact, Progress, boundary
@@ -76,9 +77,12 @@ class MemoryStore:
         for entry in entries:
             native.encode_stored(entry)  # the same limits as on disk
         log = self._logs.get(session_id, [])
-        wanted = needed(row, entries)
-        past = [entry for first, last in wanted or () for entry in log[first - 1 : last]]
-        row = describe(None, [*log, *entries]) if wanted == [] else describe(row, entries, past)
+        row = row_after(
+            row,
+            entries,
+            lambda wanted: [entry for first, last in wanted for entry in log[first - 1 : last]],
+            lambda: log,
+        )
         self._logs.setdefault(session_id, log).extend(entries)
         self._rows[session_id] = row
         index.apply(session_facts.changes(entries))

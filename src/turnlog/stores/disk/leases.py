@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from pathlib import Path
 from weakref import WeakSet
 
@@ -206,10 +207,15 @@ def _is_still(path: str, fd: int) -> bool:
 
 def _name_holder(fd: int) -> None:
     """Writes who holds the lease, unless the file says so already: one append after the other takes it anew."""
-    told = msgspec.json.encode({"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time())})
+    told = b'{"pid":%d,"host":%b,"since":%d}' % (os.getpid(), _host(), time.time())
     if os.pread(fd, len(told) + 1, 0) != told:
         os.ftruncate(fd, 0)
         os.pwrite(fd, told, 0)
+
+
+@cache
+def _host() -> bytes:
+    return msgspec.json.encode(socket.gethostname())
 
 
 @asynccontextmanager

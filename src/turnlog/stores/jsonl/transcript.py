@@ -10,7 +10,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,7 +19,8 @@ from msgspec.structs import replace
 from ...codecs import native
 from ...codecs.dialects import HEAD_BYTES, NATIVE, FileDialect, detect
 from ...core.entries import Entry, Opened
-from ...core.session import Interval, Session, describe, needed
+from ...core.past import needed, row_after
+from ...core.session import Interval, Session, describe
 from ...errors import Busy, Corrupt, NotFound
 from ..disk.files import lock, open_private, read_at, unavailable, unlock, write_all
 from .foreign_lines import ForeignLines
@@ -155,10 +155,7 @@ class SessionFile:
 
     def row_after(self, entries: list[Entry]) -> Session:
         """The row after these entries are written."""
-        wanted = needed(self.row, entries)
-        if wanted == []:
-            return describe(None, chain(self.everything(), entries))
-        return describe(self.row, entries, self.readable(wanted or ()))
+        return row_after(self.row, entries, self.readable, self.everything)
 
     def everything(self) -> Iterator[Entry]:
         """All readable entries, for the rare questions that the row cannot answer."""

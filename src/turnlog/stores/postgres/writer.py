@@ -18,8 +18,9 @@ from ...core import facts as session_facts
 from ...core.admission import admit
 from ...core.entries import Entry, Opened
 from ...core.facts import ExpectedFact
+from ...core.past import needed
 from ...core.rows import FOLD, decode_row
-from ...core.session import Session, describe, needed
+from ...core.session import Session, describe
 from ...errors import StoreError, StoreUnavailable, TurnlogError, UsageError
 from .. import Appended, Clock, Lease, sql
 from ..disk import leases

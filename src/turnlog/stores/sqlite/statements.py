@@ -1,7 +1,8 @@
 """Queries to SQLite: rows, entries, lists. Every function takes the connection to use."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from ...core.entries import Entry
 from ...core.facts import Fact, FactChange, FactChoice
 from ...core.query import Page, Query
 from ...core.rows import FOLD, decode_row
-from ...core.session import Session, active, describe
+from ...core.session import Interval, Session, active, describe
 from ...errors import Corrupt
 from .. import sql
 from ..stamping import unreadable
@@ -147,6 +148,10 @@ def readable(db: SqliteConnection, session_id: str, after: int = 0, before: int 
         except Corrupt as error:
             found += entries_of(db, session_id, at, error.after + 1, None)
             found += [unreadable(seq, error) for seq in range(error.after + 1, error.before or error.after + 2)]
+
+
+def readable_in(db: SqliteConnection, session_id: str, wanted: Iterable[Interval]) -> Iterable[Entry]:
+    return chain.from_iterable(readable(db, session_id, first - 1, last + 1) for first, last in wanted)
 
 
 def find(db: SqliteConnection, query: Query) -> Page[Session]:

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,8 +18,9 @@ from ...core.admission import admit
 from ...core.entries import Entry, Opened, Selected
 from ...core.facts import ExpectedFact, Fact
 from ...core.keys import check_session_id
+from ...core.past import row_after
 from ...core.query import Hit, Page, Query
-from ...core.session import Session, describe, marks_of, needed
+from ...core.session import Session, marks_of
 from ...errors import StoreError, UsageError
 from ...runtime.background import report
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, sql, word_index
@@ -152,12 +152,12 @@ class SqliteStore:
         bodies = admit(before, bodies, leased=leased)
         entries = stamp(bodies, before.last_seq if before else 0, self._stamps())
         lines = [native.encode_stored(entry).decode() for entry in entries]
-        wanted = needed(before, entries)
-        if wanted == []:
-            row = describe(None, [*statements.readable(db, session_id), *entries])
-        else:
-            parts = [statements.readable(db, session_id, first - 1, last + 1) for first, last in wanted or ()]
-            row = describe(before, entries, chain(*parts))
+        row = row_after(
+            before,
+            entries,
+            lambda wanted: statements.readable_in(db, session_id, wanted),
+            lambda: statements.readable(db, session_id),
+        )
         db.many(
             "INSERT INTO session_messages (session_id, seq, role, created_at, meta_json) VALUES (?, ?, ?, ?, ?)",
             [
