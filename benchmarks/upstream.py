@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 PIECES = 8
 
 
-def chunk(delta: dict, finish: str | None = None) -> bytes:
+def chunk(delta: dict, finish: str | None = None, usage: dict | None = None) -> bytes:
     body = {
         "id": "c",
         "object": "chat.completion.chunk",
         "created": 1,
         "model": "m",
-        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+        "choices": [] if usage else [{"index": 0, "delta": delta, "finish_reason": finish}],
+        "usage": usage,
     }
     data = b"data: " + json.dumps(body).encode() + b"\n\n"
     return b"%x\r\n%b\r\n" % (len(data), data)
@@ -45,13 +46,15 @@ class Upstream:
                     if line.lower().startswith(b"content-length")
                 )
                 body = await reader.readexactly(length)
-                await self._answer(writer, b'"stream":true' in body.replace(b" ", b""))
+                asked = body.replace(b" ", b"")
+                await self._answer(writer, b'"stream":true' in asked, b'"include_usage":true' in asked, len(body))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             writer.close()
 
-    async def _answer(self, writer: asyncio.StreamWriter, is_stream: bool) -> None:
+    async def _answer(self, writer: asyncio.StreamWriter, is_stream: bool, with_usage: bool, size: int) -> None:
+        """As an API does, usage is told in a stream if it is asked for; `size`: the bytes of the request."""
         if not is_stream:
             answer = {
                 "id": "c",
@@ -81,7 +84,9 @@ class Upstream:
         for _ in range(PIECES):
             writer.write(chunk({"content": "piece "}))
         done = b"data: [DONE]\n\n"
-        writer.write(chunk({}, "stop") + b"%x\r\n%b\r\n0\r\n\r\n" % (len(done), done))
+        usage = {"prompt_tokens": size // 4, "completion_tokens": PIECES, "total_tokens": size // 4 + PIECES}
+        writer.write(chunk({}, "stop") + (chunk({}, usage=usage) if with_usage else b""))
+        writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(done), done))
         await writer.drain()
 
 

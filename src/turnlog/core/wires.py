@@ -8,7 +8,7 @@ exceptions are named below. The log is not changed: the next request, or another
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct
@@ -85,7 +85,7 @@ class Fitted(Struct, frozen=True):
 
 def fit(prompt: Prompt, wire: Wire) -> Fitted:
     gate = _Adapter(prompt, RULES[wire])
-    messages, places = gate.messages(prompt.messages)
+    messages, places = gate.messages(prompt.messages, frozenset(prompt.breakpoints))
     tools = tuple(
         replace(tool, name=gate.name(tool.name), description=clean(tool.description)) for tool in prompt.tools
     )
@@ -122,8 +122,13 @@ class _Adapter:
             self.repairs[NAMES_REPAIR] = None
         return sent
 
-    def messages(self, given: Sequence[ApiMessage]) -> tuple[list[ApiMessage], dict[BlockPosition, BlockPosition]]:
-        """A message of which nothing remains is left out, and its neighbours, which have one role, are merged."""
+    def messages(
+        self, given: Sequence[ApiMessage], marked: Collection[BlockPosition]
+    ) -> tuple[list[ApiMessage], dict[BlockPosition, BlockPosition]]:
+        """Also where the marked blocks are now. A message of which nothing remains is left out, and its neighbours,
+        which have one role, are merged.
+        """
+        indexes = {index for index, _ in marked}
         shown: list[ApiMessage] = []
         places: dict[BlockPosition, BlockPosition] = {}
         for index, message in enumerate(given):
@@ -135,7 +140,7 @@ class _Adapter:
             if not shown or shown[-1]["role"] != message["role"]:
                 shown.append({"role": message["role"], "content": []})
             content = cast("list[Block]", shown[-1]["content"])
-            for number, end in enumerate(ends):
+            for number, end in enumerate(ends if index in indexes else ()):
                 if end:
                     places[index, number] = len(shown) - 1, len(content) + min(end, len(blocks)) - 1
             content.extend(blocks)
@@ -347,6 +352,8 @@ def _is_cited(messages: Sequence[ApiMessage]) -> bool:
     """The second exception: either all documents of a request may be cited, or none."""
     for message in messages:
         for block in _list(message["content"]):
+            if isinstance(block, dict) and cast("Block", block).get("type") == "text":
+                continue  # most blocks
             if _asks_to_cite(block) or any(map(_asks_to_cite, _inner(block))):
                 return True
     return False
