@@ -8,15 +8,22 @@ import socket
 import subprocess
 import tempfile
 import time
+from itertools import count as count_from
 from pathlib import Path
 
 import pytest
 
 import turnlog
+from turnlog import Query
+from turnlog.stores.postgres.pool import PostgresPool
+from turnlog.stores.postgres.schema import parse
 from turnlog.testing import entry, opened
 
 from . import postgres
 
+FAILOVERS = int(os.environ.get("FAILOVERS", "0"))
+RESUMED_S = 15.0
+"""What is promised for every client after a promotion."""
 PATIENCE_S = 120
 """For what a busy machine takes to promote a standby and to connect again."""
 
@@ -105,13 +112,18 @@ class Pair:
     def __init__(self, bouncer):
         self.primary = postgres.Server()
         self.standby = Standby(self.primary)
+        self._gone = []
+        self._follow()
+        self._bouncer = Bouncer(self.primary) if bouncer else None
+
+    def _follow(self):
+        """Waits until every commit waits for the standby."""
         self.primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
         self.primary.sql("SELECT pg_reload_conf()")
         until = time.monotonic() + PATIENCE_S
         while self.primary.sql("SELECT sync_state FROM pg_stat_replication") != [("sync",)]:
             assert time.monotonic() < until, "the standby does not follow"
             time.sleep(0.05)
-        self._bouncer = Bouncer(self.primary) if bouncer else None
 
     def url(self, place):
         if self._bouncer:
@@ -133,8 +145,14 @@ class Pair:
     def close(self):
         if self._bouncer:
             self._bouncer.close()
-        for one in (self.standby, self.primary):
+        for one in (self.standby, self.primary, *self._gone):
             one.remove()
+
+    def renew(self):
+        """The promoted standby is the primary now, and gets a standby of its own."""
+        self._gone.append(self.primary)  # the pooler's files are there
+        self.primary, self.standby = self.standby, Standby(self.standby)
+        self._follow()
 
 
 @pytest.fixture(params=["two hosts", "pgbouncer"])
@@ -187,6 +205,68 @@ def test_what_was_acknowledged_before_the_primary_died_is_on_the_promoted_standb
                 assert titles.items() <= {one.seq: one.title for one in log[1:]}.items()
 
     asyncio.run(main())
+
+
+@pytest.mark.skipif(not FAILOVERS, reason="the long form, in make torture")
+def test_one_failover_after_another_under_load_loses_nothing_and_clients_resume_soon(tmp_path):
+    """Writers and turns go on through all of them; each has its next acknowledgement soon after the promotion."""
+    pair = Pair(bouncer=True)
+    names = [f"s{n}" for n in range(8)]
+    acknowledged = {name: {} for name in names}
+    asked = []
+    grown = asyncio.Condition()
+
+    async def write(store, name, stop):
+        await until_it_works(lambda: store.append(name, [opened(name)], expect=0))
+        for number in count_from(1):
+            if stop.is_set():
+                return
+            [done] = await until_it_works(lambda n=number: store.append(name, [entry(type="title", title=f"t{n}")]))
+            async with grown:
+                acknowledged[name][done.seq] = done.title
+                grown.notify_all()
+
+    async def talk(t, stop):
+        while not stop.is_set():
+            text = f"question {len(asked)}"
+            assert (await until_it_works(lambda said=text: t.session("ann").ask(said))) is not None
+            asked.append(text)
+
+    async def all_went_on(before):
+        async with grown:
+            await grown.wait_for(lambda: all(len(acknowledged[name]) > size for name, size in before.items()))
+        return time.monotonic()
+
+    async def main():
+        url = pair.url(tmp_path)
+        took = []
+        async with turnlog.open_store(url) as store, turnlog.open(url, home=tmp_path, model_name="offline") as t:
+            stop = asyncio.Event()
+            tasks = [asyncio.create_task(write(store, name, stop)) for name in names]
+            tasks.append(asyncio.create_task(talk(t, stop)))
+            await all_went_on(dict.fromkeys(names, 5))
+            for _ in range(FAILOVERS):
+                await asyncio.to_thread(pair.fail_over)
+                promoted = time.monotonic()
+                took.append(await all_went_on({name: len(found) for name, found in acknowledged.items()}) - promoted)
+                await asyncio.to_thread(pair.renew)
+                await all_went_on({name: len(found) + 20 for name, found in acknowledged.items()})
+            stop.set()
+            await asyncio.gather(*tasks)
+            for name, titles in acknowledged.items():
+                log = await store.read(name)
+                assert [one.seq for one in log] == list(range(1, len(log) + 1))
+                assert titles.items() <= {one.seq: one.title for one in log[1:]}.items()
+            said = [one["content"] for one in await t.session("ann").messages(shape="openai") if one["role"] == "user"]
+            assert [text for text in said if text in asked] == asked
+        total = sum(map(len, acknowledged.values()))
+        print(f"{FAILOVERS} failovers, {total} appends, {len(asked)} turns; resumed after {max(took):.1f} s at most")
+        assert max(took) <= RESUMED_S
+
+    try:
+        asyncio.run(main())
+    finally:
+        pair.close()
 
 
 def test_a_turn_that_ran_while_the_primary_died_ends_well_and_is_told_once(pair, tmp_path):
@@ -294,3 +374,68 @@ def test_a_store_is_brought_back_to_the_moment_before_a_mistake(tmp_path):
     finally:
         here.remove()
         shutil.rmtree(archive, ignore_errors=True)
+
+
+def test_lists_and_searches_are_answered_by_a_replica_and_by_the_primary_without_it(tmp_path, monkeypatch):
+    pair = Pair(bouncer=False)
+    asked = []
+    every = PostgresPool.all
+
+    async def recorded(self, sql, values=(), **options):
+        asked.append((str(pair.standby.root) in self.conninfo, sql))
+        return await every(self, sql, values, **options)
+
+    monkeypatch.setattr(PostgresPool, "all", recorded)
+
+    def of_replica():
+        found = [sql for is_replica, sql in asked if is_replica]
+        asked.clear()
+        return found
+
+    async def until(call, wanted):
+        """The replica follows at once, or soon."""
+        end = time.monotonic() + PATIENCE_S
+        while await call() != wanted:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.05)
+
+    async def main():
+        url = pair.primary.url("postgres", schema=postgres.name_of(tmp_path), connect_timeout=postgres.CONNECT_S)
+        url += f"&replica={pair.standby.root}:{pair.standby.port}"
+        async with turnlog.open(url, home=tmp_path, model_name="offline") as t:
+            await t.session("ann").ask("where is the zebra?")
+            row = (await t.session("ann")).row
+            of_replica()
+            await t.session("ann").ask("and again")
+            assert await t.sessions.resolve(row.id)
+            assert (await t.store.find(Query(key=row.key))).total == 1
+            assert (await t.store.find(Query(unfinished=True))).total == 0
+            assert await t.store.search("zebra", scope=Query(id=row.id))
+            assert of_replica() == []  # nothing that a turn needs, or that names a session
+
+            async def listed():
+                return [one.id for one in (await t.store.find(Query(agent="main"))).items]
+
+            async def found():
+                return {hit.session_id for hit in await t.store.search("zebra")}
+
+            await until(listed, [row.id])
+            await until(found, {row.id})
+            assert of_replica()
+            pair.standby.remove()
+            assert await listed() == [row.id]
+            assert await found() == {row.id}
+            assert len(of_replica()) <= 1  # tried once, then left alone
+
+    try:
+        asyncio.run(main())
+    finally:
+        pair.primary.sql("ALTER SYSTEM RESET synchronous_standby_names")
+        pair.primary.sql("SELECT pg_reload_conf()")
+        pair.primary.remove()
+
+
+@pytest.mark.parametrize("told", ["there", "there:", "there:port", ":"])
+def test_an_address_of_a_replica_that_is_none_is_refused(told):
+    with pytest.raises(turnlog.UsageError, match="replica="):
+        parse(f"postgresql://localhost/db?replica={told}")

@@ -20,7 +20,7 @@ from . import row_functions
 from .errors import mapped
 from .pool import PATIENCE_S, PostgresConnection, PostgresPool, connect, qualified
 
-OPTIONS = ("schema", "pool", "lease_s", "patience_s", "listen")
+OPTIONS = ("schema", "pool", "lease_s", "patience_s", "listen", "replica")
 """Options of a URL that belong to the store and not to libpq."""
 POOL_SIZE = 8
 POOL_MAX = 200
@@ -58,11 +58,13 @@ class SchemaAddress(Struct, frozen=True):
     listen: str | None = ""
     """conninfo for LISTEN, or None to poll only."""
     patience_s: float = PATIENCE_S
+    replica: str | None = None
+    """conninfo of the server that answers lists and searches, if there is one."""
 
 
 def parse(url: str) -> SchemaAddress:
-    """`postgresql://user@host/db?schema=turnlog&pool=8&lease_s=8&patience_s=10&listen=on`; other options
-    are libpq's.
+    """`postgresql://user@host/db?schema=turnlog&pool=8&lease_s=8&patience_s=10&listen=on&replica=host:5432`; other
+    options are libpq's.
     """
     try:
         base, _, query = url.partition("?")
@@ -88,6 +90,7 @@ def parse(url: str) -> SchemaAddress:
         _number(options, "lease_s", LEASE_S, LEASE_MIN_S, LEASE_MAX_S),
         _listening(conninfo, options.get("listen", "on")),
         _number(options, "patience_s", PATIENCE_S, PATIENCE_MIN_S, PATIENCE_MAX_S),
+        _replica(conninfo, options.get("replica", "")),
     )
 
 
@@ -108,11 +111,20 @@ def _listening(conninfo: str, told: str) -> str | None:
         return None
     if told == "on":
         return conninfo
+    return _elsewhere(conninfo, "listen", told, "Use on, off, or HOST:PORT of the server itself.")
+
+
+def _replica(conninfo: str, told: str) -> str | None:
+    if not told:
+        return None
+    place = _elsewhere(conninfo, "replica", told, "Use HOST:PORT of a standby that answers queries.")
+    return make_conninfo(place, target_session_attrs="any")
+
+
+def _elsewhere(conninfo: str, option: str, told: str, hint: str) -> str:
     host, colon, port = told.rpartition(":")
     if not colon or not port.isdecimal():
-        raise UsageError(
-            f"listen={told} in the store's URL is not possible", hint="Use on, off, or HOST:PORT of the server itself."
-        )
+        raise UsageError(f"{option}={told} in the store's URL is not possible", hint=hint)
     return make_conninfo(conninfo, host=host, port=port)
 
 

@@ -29,6 +29,7 @@ from .leases import PostgresLeases
 from .ledger import PostgresLedger
 from .notify import Notifier
 from .pool import PostgresPool
+from .replica import Replica
 from .schema import SchemaAddress, parse, prepare
 from .searching import PostgresLooking
 from .writer import PostgresWriter
@@ -59,6 +60,7 @@ class PostgresStore:
         self._db = PostgresPool(
             address.conninfo, schema=address.schema, size=address.pool, patience_s=address.patience_s
         )
+        self._replica = Replica(self._db, address.replica, size=address.pool)
         self._watchers = Watchers(poll_s=POLL_S)
         self._notifier = Notifier(self._db, conninfo=address.listen, wake=self._watchers.wake)
         self._leases = PostgresLeases(self._db, self._notifier, lasting_s=address.lease_s)
@@ -155,7 +157,8 @@ class PostgresStore:
         return found
 
     async def find(self, query: Query) -> Page[Session]:
-        page, older = await statements.find(self._db, queries.check(query))
+        query = queries.check(query)
+        page, older = await self._replica.answer(query, lambda db: statements.find(db, query))
         if older:
             await indexing.refold_older(self._db, self._writer.forget)
             page, _ = await statements.find(self._db, query)
@@ -166,7 +169,9 @@ class PostgresStore:
         search.understand(words)  # a query that nobody can answer costs nothing
         await indexing.refold_older(self._db, self._writer.forget)
         await indexing.catch_up(self._db)
-        return await self._searcher.search(words, scope, PostgresLooking(self._db, scope, before))
+        return await self._replica.answer(
+            scope, lambda db: self._searcher.search(words, scope, PostgresLooking(db, scope, before))
+        )
 
     def _index_later(self, latest: float) -> None:
         if self._indexing is None and not self._closing:
@@ -275,4 +280,5 @@ class PostgresStore:
             self._indexing.cancel()
         await self._leases.close()
         await self._notifier.close()
+        await self._replica.close()
         await self._db.close()
