@@ -41,6 +41,9 @@ SAID = (
     ("Revenue in March was 1,284,350 dollars, up 12.5%.", "Great."),
     ('She said "the red door, not the blue one" and left.', "ok"),
     ("the blue one is not red; the door is left", "ok"),
+    ("La réunion à Besançon : la contraseña de São João est chez Παπαδόπουλος.", "D'accord."),
+    ("Chị Hạnh sống ở đường Nguyễn Huệ; İbrahim Çelik hat Łódź besucht.", "ok"),
+    ("The new machine has 64GB and was installed at 2026-12-01T08:00Z by hand.", "ok"),
 )
 CALLS = (
     (
@@ -74,6 +77,17 @@ ASKED = (
     ("Who is our contact at Mühle Petersen", "Jürgen", 3),
     ("phone number of Jürgen", "5551234", 3),
     ("5551234", "5551234", 1),
+    ("reunion besancon", "Besançon", 1),
+    ("contrasena sao joao", "Besançon", 1),
+    ('"réunion à besancon"', "Besançon", 1),
+    ("Παπαδοπουλος", "Besançon", 1),
+    ("nguyen hue", "Nguyễn", 1),
+    ("duong", "Nguyễn", 1),
+    ("ibrahim celik", "İbrahim", 1),
+    ("lodz", "Łódź", 1),
+    ("64 GB", "64GB", 1),
+    ("2026-12-01", "2026-12-01T", 1),
+    ("Muhle Petersen", "Jürgen", 1),
     ("+49 431 5551234", "5551234", 1),
     ("WP-88213/B", "WP-88213", 1),
     ("WP-88213", "WP-88213", 1),
@@ -155,7 +169,7 @@ ASKED = (
     ("revert commit 4f9c2ab", "release v3.18.0-rc2", 1),
     ("v3.18.0", "rc2", 1),
     ("boat after:2026-04-01T00:50", "anthracite", 3),
-    ("secret before:2026-04-01T03:09", "cardamom", 1),
+    ("secret before:2026-04-01T03:15", "cardamom", 1),
 )
 
 

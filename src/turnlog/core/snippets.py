@@ -213,7 +213,7 @@ class _Places:
     """Places in the normalised text → places in the text. Normalising may change lengths (ß, ﬁ), but no line ends."""
 
     def __init__(self, text: str, folded: str) -> None:
-        self._same = len(text) == len(folded)
+        self._same = text.isascii() or all(len(fold(char)) == 1 for char in set(text))
         self._text = text
         self._folded = folded
 

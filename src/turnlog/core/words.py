@@ -1,11 +1,12 @@
 """Splits text into the words that a search compares, the same on every store.
 
-Text is normalised (NFKC, case). A run of letters and digits is one token. In scripts that are written without blanks
+Text is normalised (NFKC, case), and Latin and Greek letters lose their accents, which many people do not type. A run of
+letters and digits is one token. In scripts that are written without blanks
 (Chinese, Japanese, Thai, Lao, Burmese, Khmer), and in Korean, each character is one, so that words of any length are
 found as tokens in a row. So an identifier, a path or a URL is found as a whole and by its parts.
 
-Some words have further readings, which are indexed behind the text: the parts of `parseConfig` and `INV2041`, and
-1234567 for 1,234,567.
+Some words have further readings, which are indexed behind the text: the parts of `parseConfig`, `INV2041` and `64GB`,
+1234567 for 1,234,567, and the day of 2026-12-01T08:00.
 """
 
 import re
@@ -28,10 +29,31 @@ BORDER = "¦"
 
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_AMOUNT = re.compile(r"[0-9]+[A-Za-z]{1,3}")
+_MOMENT = re.compile(r"(?<![\w-])(\d{4})-(\d\d)-(\d\d)T\d", re.ASCII)
 _GROUPED_NUMBER = re.compile(r"(?<![\w,.'’])\d{1,3}(?:[,_'’]\d{3})+(?![\w])")
 PARTED_MAX_CHARS = 64
 PARTS_MAX = 6
 """A word of more parts is a hash or an encoding, which nobody remembers in parts."""
+
+
+_WITH_ACCENTS = "\u00c0-\u024f\u0300-\u036f\u0370-\u03ff\u1e00-\u1fff\u0451"
+_ACCENTED = re.compile(f"[{_WITH_ACCENTS}]")
+_UNDIVIDED = {"æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "ł": "l", "þ": "th", "ŧ": "t"}
+"""Letters that Unicode does not divide into a letter and its mark."""
+
+
+def _without_accents() -> dict[int, str]:
+    found = {ord(letter): plain for letter, plain in _UNDIVIDED.items()}
+    for code in (*range(0xC0, 0x250), *range(0x300, 0x400), *range(0x1E00, 0x2000), 0x451):
+        parts = unicodedata.normalize("NFD", chr(code))
+        plain = "".join(char for char in parts if not unicodedata.combining(char))
+        if plain != chr(code):
+            found[code] = plain
+    return found
+
+
+_PLAIN = _without_accents()
 
 
 def normal(text: str) -> str:
@@ -39,7 +61,10 @@ def normal(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    if text.isascii():
+        return text.lower()
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return folded.translate(_PLAIN) if _ACCENTED.search(folded) else folded
 
 
 def tokenise(text: str) -> list[str]:
@@ -61,16 +86,17 @@ def readings(text: str) -> list[list[str]]:
     runs = {parts: None for word in sorted(set(_ASCII_WORD.findall(plain))) if (parts := parts_of(word))}
     for number in _GROUPED_NUMBER.findall(plain):
         runs[(joined_number(number),)] = None
+    runs.update(dict.fromkeys(_MOMENT.findall(plain)))
     return [list(run) for run in runs]
 
 
 def parts_of(word: str) -> tuple[str, ...]:
-    """The parts of a word of several, in small letters: parseConfig, HTTPServer, INV2041; none if it is one word."""
+    """The parts of a word of several, in small letters: parseConfig, HTTPServer, INV2041, 64GB; none if it is one."""
     if len(word) > PARTED_MAX_CHARS or word.isdigit() or (word.isalpha() and (word[1:].islower() or word.isupper())):
         return ()
     parts = tuple(part.lower() for part in _PART.findall(word))
-    meaningful = 2 <= len(parts) <= PARTS_MAX and any(len(part) >= 3 for part in parts)
-    return parts if meaningful else ()
+    has_meaning = any(len(part) >= 3 for part in parts) or _AMOUNT.fullmatch(word)
+    return parts if 2 <= len(parts) <= PARTS_MAX and has_meaning else ()
 
 
 def joined_number(word: str) -> str:

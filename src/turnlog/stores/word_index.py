@@ -17,7 +17,7 @@ from ..core.searchable import SearchUnit, calls_in, results_in, units
 from ..core.words import BORDER, SINGLE, indexed
 from .sqlite.connection import SqliteConnection
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """Rises when the same text gives other words: then the index is built anew."""
 AT_BITS = 20
 """The bits that number the units of one millisecond. Further units take numbers of the next millisecond."""
