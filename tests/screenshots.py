@@ -19,6 +19,7 @@ from .web.browsing import close_browser, visit
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 WINDOW = 200_000
 MODEL = "anthropic:claude-sonnet-4"
+CHOICES = "anthropic:claude-sonnet-4,openai:gpt-5-mini"
 ADMIN = "agent:main:web:direct:admin"
 TURNS = (
     ("Help me write the release notes for Harbour 2.4.", "Gladly. Which changes shall they name?", 5_400),
@@ -160,7 +161,7 @@ def main():
         session = asyncio.run(fill(home))
         light, dark = pictures(session)
         try:
-            with running(home, env={"TURNLOG_MODEL_WINDOW": str(WINDOW)}) as server:
+            with running(home, env={"TURNLOG_MODEL_WINDOW": str(WINDOW), "TURNLOG_MODEL_CHOICES": CHOICES}) as server:
                 visit(server, light, viewport={"width": 1280, "height": 700}, color_scheme="light")
                 visit(server, dark, viewport={"width": 1280, "height": 760}, color_scheme="dark")
                 if "--all" in sys.argv:

@@ -81,9 +81,7 @@ class Running:
 
     def logged(self, kind="turn"):
         text = self.requests.read_text() if self.requests.exists() else ""
-        lines = text.rpartition("\n")[0].split(
-            "\n"
-        )  # the last one may be half written; words may hold other ends of lines
+        lines = text.split("\n")[:-1]  # the last one may be half written; words may hold other ends of lines
         found = [json.loads(line) for line in lines]
         return [request for request in found if request["kind"] == kind]
 

@@ -138,6 +138,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "loop_turns": ("Turns of the page", "页面轮次"),
     "loop_convlog": ("Writing channel logs", "写入频道记录"),
     "loop_watching": ("Watching for what other programs write", "监视其他程序的写入"),
+    "loop_session_list": ("Watching the list of sessions", "监视会话列表"),
     "loop_stops": ("Passing on stops", "传递停止请求"),
     "loop_mcp": ("MCP servers", "MCP 服务器"),
     "loop_postgres_heartbeat": ("PostgreSQL: keeping leases", "PostgreSQL：维持租约"),

@@ -45,5 +45,5 @@ document.addEventListener("change", (event) => {
   if (event.target.id === "choose-all") for (const box of boxes()) box.checked = event.target.checked;
   if (event.target.closest("#rows")) count();
 });
-document.addEventListener("htmx:afterSwap", count);
+document.addEventListener("htmx:after:swap", count);
 count();

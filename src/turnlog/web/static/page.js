@@ -4,6 +4,7 @@ import { listenForActions } from "./actions.js";
 import { localise } from "./dom.js";
 import { drawerOpened, listenForDrawer } from "./drawer.js";
 import { listenForKeys } from "./keys.js";
+import { listenForLoading } from "./loading.js";
 import { listenForMenus } from "./menus.js";
 import { listenForPreferences } from "./preferences.js";
 import { listenForSearch } from "./search.js";
@@ -18,6 +19,7 @@ listenForActions();
 listenForPreferences();
 listenForSearch();
 listenForKeys();
+listenForLoading();
 
 document.querySelector("form[data-at-once]")?.requestSubmit();
 
