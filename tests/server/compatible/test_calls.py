@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -12,7 +14,7 @@ import pytest
 from tests.providers.wire import Refused, Said, Stalled
 from tests.server.running import PATIENT, Running, running, turnlog
 from tests.stores import postgres
-from tests.waiting import wait_until
+from tests.waiting import GIVES_UP_S, wait_until
 from turnlog.core import tokens
 
 from .serving import CHAT_TOOL, HI, frames, serving
@@ -196,6 +198,42 @@ def test_a_repeat_joins_the_running_call(small):
     assert answer.json()["choices"][0]["message"]["content"] == "Slowly, but once."
     assert answer.headers["turnlog-match"] == "replayed"
     assert len(small.wire.requests) == 1
+
+
+LONG = tuple(f"piece {n} " + "of one answer " * 40 for n in range(8_000))
+"""More than the sockets between here and there hold."""
+
+
+def test_an_answer_that_is_cut_more_than_once_is_told_again_each_time(tmp_path):
+    """Told from the log it is written at once; that it was not taken shows only when the connection is lost."""
+    with serving(tmp_path) as relay:
+        for is_stream in (True, False):
+            relay.say(Said(texts=LONG))
+            body = json.dumps({"model": "m", "messages": [user(f"Cut {is_stream}")], "stream": is_stream}).encode()
+            assert [cut_short(relay, body) for _ in range(3)] == ["new", "replayed", "replayed"]
+            whole = relay.post("/v1/chat/completions", body, x_session_id="cut")
+            assert whole.headers["turnlog-match"] == "replayed"
+            assert "piece 7999 " in whole.text
+            assert len(relay.wire.requests) == 1
+
+
+def cut_short(relay, body):
+    """Reads the beginning of an answer and breaks the connection; what the answer says of its match."""
+    before = relay.server.log.read_text().count('"event":"request"')
+    host, port = relay.server.base.removeprefix("http://").split(":")
+    headers = f"Authorization: Bearer {relay.server.token}\r\nx-session-id: cut\r\nContent-Length: {len(body)}\r\n"
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(GIVES_UP_S)
+        client.connect((host, int(port)))
+        client.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n".encode() + body)
+        answer = b""
+        while b"piece 3 " not in answer:
+            more = client.recv(1024)
+            assert more, answer
+            answer += more
+    wait_until(lambda: relay.server.log.read_text().count('"event":"request"') > before)
+    return re.search(r"turnlog-match: (\w+)", answer.decode())[1]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])

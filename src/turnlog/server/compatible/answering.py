@@ -22,6 +22,7 @@ from ...turns.asked import Asked
 from ...turns.context_edits import NO_EDITS
 from ...turns.relay_call import RelayCall
 from ..http import idempotency
+from ..http.head_limit import CONNECTION, LimitedConnection
 from ..http.problems import Refusal
 from ..http.sse import ASK_AGAIN_S, BATCH_MAX, KEEPALIVE_S
 from ..service import AnyRequest, Service, principal_of, service_of, token_of
@@ -204,6 +205,7 @@ class Answering:
         self._refuses = refuses
         self._is_awaited = True
         self._tell_whole: Callable[[RelayCall], Awaitable[bytes]] | None = None
+        self._connection: LimitedConnection | None = None
 
     def leave_at_once(self) -> None:
         """The client does not wait for the answer: it is told that there will be one."""
@@ -215,6 +217,7 @@ class Answering:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         whole = False
+        self._connection = cast("dict[str, Any]", scope).get(CONNECTION)
         pump = asyncio.create_task(self._streamed(send) if self._is_stream else self._whole(send))
         leaving = asyncio.create_task(_disconnect(receive))
         try:
@@ -242,7 +245,7 @@ class Answering:
         else:
             body = self._writer.whole(self._call.reply, self._note())
         await self._send(send, 200, body, b"application/json")
-        return True
+        return not self._is_lost()
 
     async def _streamed(self, send: Send) -> bool:
         call = self._call
@@ -263,7 +266,11 @@ class Answering:
             else self._writer.failed(self._told_error(), self._request_id)
         )
         await send({"type": "http.response.body", "body": last, "more_body": False})
-        return True
+        return not self._is_lost()
+
+    def _is_lost(self) -> bool:
+        """Whether the client left before the last bytes were handed on: writing to it raises nothing."""
+        return self._connection is not None and self._connection.is_lost
 
     async def _pieces(self, send: Send) -> bool:
         """Writes the pieces as they come. False: the client may not listen any more."""
@@ -303,7 +310,8 @@ class Answering:
     ) -> None:
         own = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *more]
         await send({"type": "http.response.start", "status": status, "headers": [*own, *self._headers()]})
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        await _write(send, body)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})  # waits until a long body is taken
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         call = self._call

@@ -33,6 +33,7 @@ class LimitedConnection(HttpToolsProtocol):
         super().__init__(*args, **options)
         self.peer = peer
         self.signed_in = False
+        self.is_lost = False
         self._connections = connections
         self._head_s = head_s
         self._deadline: asyncio.TimerHandle | None = None
@@ -49,6 +50,7 @@ class LimitedConnection(HttpToolsProtocol):
             self.drop(self._dropped)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
         self._expect_nothing()
         self._connections.remove(self)
         super().connection_lost(exc)
