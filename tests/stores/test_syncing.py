@@ -1,4 +1,4 @@
-"""Syncs: alone on the loop, several in threads, many by one flush; failures reach those they concern, and only them."""
+"""Syncs: in threads unless the loop is the engine's, many by one flush; failures reach those they concern alone."""
 
 import asyncio
 import errno
@@ -128,6 +128,26 @@ def test_a_few_slow_pieces_of_work_do_not_make_a_disk_slow():
     for _ in range(5):
         cost.add(0.0004)
     assert cost.typical_s == 0.0004
+
+
+def test_a_callers_own_loop_never_waits_for_a_disk(tmp_path):
+    threads = []
+
+    async def sync_one_by_one():
+        syncer = Syncer(lambda fd: threads.append(threading.current_thread()))
+        for fd in files(tmp_path, 20):
+            await syncer.request(fd)
+        syncer.close()
+
+    async def change(durability):
+        async with open_store(f"sqlite:{tmp_path}/{durability}.db", durability=durability) as store:
+            return [await store._writer.run(lambda db: threading.current_thread()) for _ in range(20)]
+
+    asyncio.run(sync_one_by_one())
+    threads += asyncio.run(change("full"))
+    assert len(threads) == 40
+    assert threading.main_thread() not in threads
+    assert set(asyncio.run(change("os"))) == {threading.main_thread()}  # nothing is synced
 
 
 def test_the_engines_loop_waits_longer_for_a_disk_than_a_callers_own(tmp_path):

@@ -1,9 +1,10 @@
-"""Syncs many files at once, without the cost of threads for a single one.
+"""Syncs many files at once, never on an event loop that has other work.
 
-Passing work to a thread and back costs about half as much as a sync on a fast disk. So requests of one pass of the
-event loop are collected: a single one on a fast disk is done on the loop; several go to threads, where the file system
-merges them into few flushes. Many files of one file system are flushed by a single syncfs if that is safe: on a kernel
-that reports write errors there (Linux 5.8), and while almost nothing else waits to be written.
+Requests of one pass of the event loop are collected and go to threads, where the file system merges them into few
+flushes. Only on the engine's own loop, where nothing but calls of stores runs, a single request on a fast disk is done
+at once: passing it to a thread and back costs about half as much as the sync. Many files of one file system are flushed
+by a single syncfs if that is safe: on a kernel that reports write errors there (Linux 5.8), and while almost nothing
+else waits to be written.
 """
 
 import asyncio
@@ -20,12 +21,12 @@ from typing import Any, TypeVar
 
 from ...runtime.engine import EngineLoop
 
-INLINE_MAX_S = 0.002
-"""A disk slower than this never blocks the loop."""
 ENGINE_INLINE_MAX_S = 0.02
-"""The same for the loop of the engine. Only calls of stores run there, and those of one store wait for one another
-anyway; two changes of threads less for each call are worth more.
+"""A disk slower than this never blocks the loop of the engine. Only calls of stores run there, and those of one store
+wait for one another anyway; two changes of threads less for each call are worth more.
 """
+SHARED_INLINE_MAX_S = 0.002
+"""The same while a second thread waits for that loop."""
 RECENT_COSTS = 16
 """So a disk that has become slow is noticed after twelve pieces of work, and one that is fast again after five."""
 THREADS = 16
@@ -93,8 +94,10 @@ class RecentCost:
 
 
 def patience_s(loop: asyncio.AbstractEventLoop) -> float:
-    """How long a single piece of work may block this loop, and the caller's if that waits for it."""
-    return ENGINE_INLINE_MAX_S if isinstance(loop, EngineLoop) and not loop.another_waits else INLINE_MAX_S
+    """How long a single sync may block this loop, and the caller's if that waits for it: 0 for a loop of others."""
+    if not isinstance(loop, EngineLoop):
+        return 0.0
+    return SHARED_INLINE_MAX_S if loop.another_waits else ENGINE_INLINE_MAX_S
 
 
 class Uncancellable(asyncio.Future[Any]):

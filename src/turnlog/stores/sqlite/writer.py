@@ -1,8 +1,8 @@
 """One writer with group commit: all waiting changes go into one transaction, and one sync serves them all.
 
-Work that takes no longer than passing it to a thread runs on the event loop: a single change on a fast disk, and
-several if they are not synced. A thread would have to compete for the interpreter after every statement. Longer work,
-several synced changes, and anything that finds the database busy go to the thread.
+Changes that are not synced run on the event loop, up to a limit: a thread would have to compete for the interpreter
+after every statement. Longer work, changes that are synced, and anything that finds the database busy go to the thread;
+on the engine's own loop, where nothing else runs, a single synced change on a fast disk stays.
 """
 
 import asyncio
