@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -91,7 +92,8 @@ def page(home: Path, url: str) -> Figures:
     began = time.perf_counter()
     common = ["--home", str(home), "--store", url]
     token = json.loads(_said(["token", "create", "bench", "--scope", "admin", "--json", *common]))["token"]
-    port = 20_000 + os.getpid() % 10_000
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     with (home / "served").open("w+b") as out:
         child = subprocess.Popen(
             [sys.executable, "-m", "turnlog", "serve", "--port", str(port), *common], stdout=out, stderr=out
