@@ -140,9 +140,9 @@ class _Adapter:
             if not shown or shown[-1]["role"] != message["role"]:
                 shown.append({"role": message["role"], "content": []})
             content = cast("list[Block]", shown[-1]["content"])
+            before = len(content) - 1
             for number, end in enumerate(ends if index in indexes else ()):
-                if end:
-                    places[index, number] = len(shown) - 1, len(content) + min(end, len(blocks)) - 1
+                places |= {(index, number): (len(shown) - 1, before + min(end, len(blocks)))} if end else {}
             content.extend(blocks)
         self._close(shown)
         self._leave_out_pictures(shown)
@@ -360,9 +360,7 @@ def _is_cited(messages: Sequence[ApiMessage]) -> bool:
 
 
 def _asks_to_cite(block: Any) -> bool:
-    if not isinstance(block, dict):
-        return False
-    fields = cast("Block", block)
+    fields = cast("Block", block) if isinstance(block, dict) else {}
     return fields.get("type") in ("document", "search_result") and fields.get("citations") == {"enabled": True}
 
 
