@@ -130,25 +130,28 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def prepare(sides: set[str]) -> set[str]:
+    """Makes the environments that these contestants need; returns those that are left out."""
+    install.make_venv()
+    skip: set[str] = set()
+    for side, name, make in (("pi", "pi", install.make_node), ("peers.litellm_proxy", "LiteLLM", install.make_litellm)):
+        if side in sides and (why := make()):
+            print(f"{name} is left out: {why}", flush=True)
+            skip.add(side)
+    return skip
+
+
 def run(scale: Scale, only: str | None) -> tuple[Results, dict[str, str], list[str]]:
     """The figures, what failed, and what has to be known of the servers that were used."""
-    skip: set[str] = set()
-    install.make_venv()
-    if why := install.make_node():
-        print(f"pi is left out: {why}", flush=True)
-        skip.add("pi")
-    if why := install.make_litellm():
-        print(f"LiteLLM is left out: {why}", flush=True)
-        skip.add("peers.litellm_proxy")
+    chosen = [group for group in groups(scale) if only in (None, group.name)]
+    skip = prepare({task.side for group in chosen for task in group.tasks})
     shutil.rmtree(DATA, ignore_errors=True)
     DATA.mkdir()
     results: Results = {}
     failures: dict[str, str] = {}
     servers: list[str] = []
     try:
-        for group in groups(scale):
-            if only not in (None, group.name):
-                continue
+        for group in chosen:
             with ExitStack() as stack:
                 if group.database:
                     servers.append(stack.enter_context(postgres_server.serving(os.environ)))
