@@ -63,6 +63,18 @@ def test_a_skeleton_stands_for_a_part_that_is_on_its_way(site):
     visit(site, steps)
 
 
+def test_the_menu_shows_where_one_is_on_a_phone(site):
+    async def steps(visitor):
+        await visitor.goto("/well")
+        here = visitor.page.locator("nav.operating [aria-current]")
+        await visitor.until("document.querySelector('nav.operating').scrollLeft > 0")
+        box = await here.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+
+    visit(site, steps, viewport={"width": 390, "height": 844})
+
+
 SEEN = """() => new MutationObserver(() => document.querySelector("main.leaving > .skeleton") && window.seen())
   .observe(document.body, { childList: true, subtree: true })"""
 

@@ -21,6 +21,7 @@ listenForSearch();
 listenForKeys();
 listenForLoading();
 
+document.querySelector("nav.operating [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 document.querySelector("form[data-at-once]")?.requestSubmit();
 
 new MutationObserver((changes) => {
