@@ -13,7 +13,7 @@ from tests.core.simulation import Simulation, steps
 from turnlog.core import history
 from turnlog.core.entries import Foreign, Selected
 from turnlog.core.session import describe
-from turnlog.interchange.exporting import EXACT, FORMATS, Losses, export, messages, stream
+from turnlog.interchange.exporting import EXACT, FORMATS, export, losses, messages, stream
 from turnlog.interchange.importing import import_path
 from turnlog.testing import check_messages, entry
 
@@ -31,13 +31,6 @@ DIFFERS = {
 
 def text_of(log, form, **options):
     return "".join(export(log, describe(None, log), form, **options))
-
-
-def losses(log, form, **options):
-    found = Losses(form, **options)
-    for one in log:
-        found.look([one])
-    return found.words()
 
 
 def read_back(folder, text, name):

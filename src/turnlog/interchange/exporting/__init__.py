@@ -153,6 +153,13 @@ class Losses:
         return [*found, "it cannot be imported again"] if self._format in ("md", "html") else found
 
 
+def losses(entries: Sequence[Entry], format: str, *, shape: str = "anthropic") -> list[str]:  # noqa: A002
+    """Those of a whole transcript."""
+    found = Losses(format, shape=shape)
+    found.look(entries)
+    return found.words()
+
+
 def _is(*kinds: type[Entry]) -> Callable[[Entry], bool]:
     return lambda entry: isinstance(entry, kinds)
 
