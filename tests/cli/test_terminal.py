@@ -5,6 +5,7 @@ import json
 import os
 import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -375,6 +376,24 @@ def test_the_model_can_be_changed_in_the_middle(tmp_path):
         t.see("from the script")
         t.say("/cost")
         t.see("offline: 1 answers")
+
+
+def test_a_model_of_the_settings_is_chosen_for_the_session_and_is_there_at_the_next_start(tmp_path):
+    other = script(tmp_path, {"text": "from the script"}, {"text": "and again"})
+    (tmp_path / "config.toml").write_text(f'[model]\nchoices = ["{other}"]\n')
+    name = f"scripted:{Path(other).name}"
+    with terminal("chat", home=tmp_path) as t:
+        t.prompt()
+        t.say("/model")
+        t.see(f"This session can also use: {name}")
+        t.say(f"/model {name}")
+        t.see(f"Model is now {name}.")
+        t.say("hello")
+        t.see("from the script")
+    with terminal("chat", home=tmp_path) as t:
+        t.prompt()
+        t.say("hello")
+        t.see("and again")
 
 
 def test_rewinding_puts_the_words_back_at_the_prompt(tmp_path):
