@@ -1,6 +1,7 @@
 """A session whose tail is larger than any prompt: its first turn reads the end alone, folds the rest, and answers."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -9,6 +10,7 @@ from turnlog.core import oversized
 from turnlog.core.entries import Compaction
 from turnlog.core.events import CompactionEnd, CompactionStart, Done
 from turnlog.sessions import reading
+from turnlog.stores.jsonl import searching, word_file
 from turnlog.testing import ScriptedProvider, answered, said
 
 from .talk import KEY, ask, log, opened, run, say, shown
@@ -129,6 +131,27 @@ def test_a_call_of_ones_own_loop_folds_first(url):
             assert len(seen[0]) < TURNS
 
     run(main())
+
+
+def test_closing_does_not_wait_until_a_long_session_is_searchable(tmp_path, monkeypatch):
+    steps, begun = [], threading.Event()
+    one = word_file._index_some
+
+    def counted(db, file, row):
+        steps.append(one(db, file, row))
+        begun.set()
+        return True  # as if there were always more
+
+    monkeypatch.setattr(word_file, "_index_some", counted)
+    monkeypatch.setattr(searching, "INDEX_AFTER_S", 0.0)
+
+    async def main():
+        async with opened(f"jsonl:{tmp_path}/files") as t:
+            await t.append(KEY, *long_talk())
+            assert await asyncio.to_thread(begun.wait, 60)
+
+    run(main())
+    assert steps
 
 
 def test_pages_shrink_with_what_they_hold_and_give_every_entry_once(url, monkeypatch):

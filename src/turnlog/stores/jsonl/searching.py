@@ -93,6 +93,7 @@ class JsonlSearching:
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._words.is_closing = True
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
         async with self._one:

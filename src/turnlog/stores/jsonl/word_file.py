@@ -52,6 +52,8 @@ class WordFile:
         self._ino = 0
         self._marks: dict[str, IndexMark] = {}
         self._version: object = None
+        self.is_closing = False
+        """Set from outside: then what is left of a long session is left for the next search."""
 
     @property
     def _path(self) -> Path | None:
@@ -180,7 +182,8 @@ class WordFile:
             file.refresh()  # another process may have indexed more than this one has seen
             if (row := file.row) is not None:
                 while _change(db, lambda: _index_some(db, file, row)):
-                    pass
+                    if self.is_closing:
+                        return
                 self._marks[row.id] = row.incarnation, file.ino, file.size, file.last_seq
         except StoreError as error:
             log.warning("session %s is searched only in part (%s)", kept.row.id, error)
