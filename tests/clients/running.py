@@ -125,8 +125,14 @@ class Cutting:
             forth.join()
 
     def _reached(self):
+        """It takes little at once: what it holds when it breaks the connection counts as delivered."""
+        server = socket.socket()
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         with suppress(ConnectionRefusedError):
-            return socket.create_connection(self.target)
+            server.connect(self.target)
+            return server
+        server.close()
+        return None
 
     def _pass_on(self, source, target, mark):
         with suppress(OSError):

@@ -174,13 +174,13 @@ def test_the_next_request_of_claude_code_after_an_undo_has_the_originals(tmp_pat
 
 def test_opencode_asks_again_after_cut_streams_and_no_second_call_is_made(relay, tmp_path):
     machine = Machine(tmp_path / "home", relay)
-    pieces = tuple(f"piece {n} " + "of one answer " * 40 for n in range(4000))  # more than sockets hold
+    pieces = tuple(f"piece {n} " + "of one answer " * 40 for n in range(10_000))  # more than sockets hold
     relay.say(*[Said(texts=pieces)] * 12)
     with Cutting(machine.base, times=5) as proxy:
         machine.base = proxy.base
         told = opencode_on(machine)("run", "--format", "json", "Say hi.")
         assert proxy.cuts == 5
-    assert "piece 3999" in told.stdout
+    assert "piece 9999" in told.stdout
     rows = machine.sessions()
     assert sorted(machine.kinds(row["id"]).count("assistant") for row in rows) == [1, 1]
     assert len(relay.wire.requests) == len(rows)
