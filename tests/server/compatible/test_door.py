@@ -309,6 +309,16 @@ def test_a_token_may_have_so_many_streams(tmp_path):
         assert len(relay.wire.requests) == 3, "nothing was asked for the one that was refused"
 
 
+def test_who_has_an_answer_may_ask_again_at_once(tmp_path):
+    """A stream counts until its last byte, and not until everything after it is put away."""
+    with serving(tmp_path, env={"TURNLOG_SERVER_CONNECTIONS_PER_TOKEN": "2"}) as relay:  # one stream
+        headers = {"Authorization": f"Bearer {relay.server.token}"}
+        with httpx.Client(base_url=relay.server.base, **PATIENT) as client:
+            for n in range(20):
+                body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": f"Turn {n}"}]}
+                assert client.post("/v1/chat/completions", json=body, headers=headers).status_code == 200
+
+
 def test_a_probe_of_the_root_is_answered(relay):
     with httpx.Client(base_url=relay.server.base, **PATIENT) as client:
         assert client.head("/").status_code in (200, 303, 401)

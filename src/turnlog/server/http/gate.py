@@ -250,6 +250,8 @@ class GatedRequest:
                 if self.is_compatible and self.family == "anthropic":
                     own.append((b"request-id", self.request_id.encode()))
                 message["headers"] = [*message["headers"], *own]
+            elif not message.get("more_body"):
+                self.held.close()  # before the last byte: who has the answer may ask again at once
             await send(message)
 
         return cast("Send", answer)
