@@ -121,7 +121,7 @@ class TurnlogSessionService(BaseSessionService):
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         check_id("app name", app_name)
         check_id("user id", user_id)
-        return await self.holder.call(lambda t: self.sessions.user_state(t, app_name, user_id), brief=True)
+        return await self.holder.call(lambda t: self.sessions.user_state(t, app_name, user_id))
 
     async def append_event(self, session: Session, event: Event, *, retry: bool = False) -> Event:
         """Stores the event and its changes of the state, all or none; durable on return.
@@ -147,7 +147,7 @@ class TurnlogSessionService(BaseSessionService):
                 return await self._append(t, session, stored, change, size=size, retry=retry)
 
         try:
-            is_new = await self.holder.call(work, brief=True)
+            is_new = await self.holder.call(work)
         except WrongHead as error:
             raise StaleSessionError from error
         except NotFound as error:

@@ -171,7 +171,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> "RunnableConfig":
         thread, new = self._new(config, checkpoint, metadata, new_versions)
-        await self._holder.call(lambda t: self._threads.put(t, thread, new), brief=True)
+        await self._holder.call(lambda t: self._threads.put(t, thread, new))
         return _config(thread, new.stored.ns, new.stored.id)
 
     def _new(
@@ -220,7 +220,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     ) -> None:
         thread, address = _place(config)
         pending = self._pending(writes, task_id, task_path)
-        await self._holder.call(lambda t: self._threads.put_writes(t, thread, address, pending), brief=True)
+        await self._holder.call(lambda t: self._threads.put_writes(t, thread, address, pending))
 
     def _pending(self, writes: Sequence[tuple[str, Any]], task: str, path: str) -> "list[PendingFact]":
         return [

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 CHANNEL = responses.CHANNEL
 RACES_MAX = 20
 """Attempts while others write to the same session; each failure means that another writer succeeded."""
-BRIEF_ITEMS = 64
-"""So many are read or written without a thread."""
 log = logging.getLogger("turnlog.adapters.openai_agents")
 
 
@@ -100,8 +98,7 @@ class TurnlogSession(SessionABC):
             return []
         most = wanted if wanted is not None and wanted > 0 else None
         where = self.log_of(wrapper)
-        brief = most is not None and most <= BRIEF_ITEMS
-        found = await self.holder.call(lambda t: _items(t, where, most), brief=brief)
+        found = await self.holder.call(lambda t: _items(t, where, most))
         return cast("list[TResponseInputItem]", found)
 
     async def add_items(
@@ -113,13 +110,13 @@ class TurnlogSession(SessionABC):
             return
         bodies = [stored(item) for item in items]
         where = self.log_of(wrapper)
-        await self.holder.call(lambda t: where.append(t, bodies), brief=len(bodies) <= BRIEF_ITEMS)
+        await self.holder.call(lambda t: where.append(t, bodies))
 
     async def pop_item(self, *, wrapper: "RunContextWrapper[Any] | None" = None) -> "TResponseInputItem | None":
         """Removes the newest item and returns it. It stays in the log, as rewound."""
         self.check_open()
         where = self.log_of(wrapper)
-        return cast("TResponseInputItem | None", await self.holder.call(lambda t: _pop(t, where), brief=True))
+        return cast("TResponseInputItem | None", await self.holder.call(lambda t: _pop(t, where)))
 
     async def clear_session(self, *, wrapper: "RunContextWrapper[Any] | None" = None) -> None:
         """Deletes the session for good."""

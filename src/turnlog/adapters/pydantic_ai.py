@@ -116,7 +116,7 @@ class TurnlogConversationStore(ConversationStore):
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         check_id("conversation id", conversation_id)
-        found = await self.holder.call(lambda t: self.conversations.record(t, conversation_id), brief=True)
+        found = await self.holder.call(lambda t: self.conversations.record(t, conversation_id))
         return None if found is None else _records().validate_python(found)
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
@@ -149,7 +149,7 @@ class TurnlogConversationStore(ConversationStore):
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         try:
-            return _entry(await self.holder.call(lambda t: self.conversations.entry(t, entry_id), brief=True))
+            return _entry(await self.holder.call(lambda t: self.conversations.entry(t, entry_id)))
         except NotFound as error:
             raise EntryGone(str(error)) from error
 

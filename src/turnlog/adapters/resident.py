@@ -47,11 +47,8 @@ class AdapterClosed(UsageError, RuntimeError):
 class Holder(Protocol):
     """How an adapter reaches its store."""
 
-    async def call(self, work: StoreWork[T], *, brief: bool = False) -> T:
-        """For asynchronous callers. A cancellation is passed on when the outcome is known.
-
-        `brief`: it reads or writes a few entries, so that it may be done in the caller's thread.
-        """
+    async def call(self, work: StoreWork[T]) -> T:
+        """For asynchronous callers. A cancellation is passed on when the outcome is known."""
         ...
 
     def wait(self, work: StoreWork[T]) -> T:
@@ -113,14 +110,14 @@ class Resident:
         self._closed = False
         self._unclaim: Callable[[], object] | None = None
 
-    async def call(self, work: StoreWork[T], *, brief: bool = False) -> T:
+    async def call(self, work: StoreWork[T]) -> T:
         store = self._store
         # Memory answers sooner than a busy loop comes back to its caller.
         in_place_s = IN_PLACE_S if store is not None and store.is_private else 0
-        return await self._engine.arun(self._do(work), settle=True, here=brief, in_place_s=in_place_s)
+        return await self._engine.arun(self._do(work), settle=True, in_place_s=in_place_s)
 
     def wait(self, work: StoreWork[T]) -> T:
-        return self._engine.run(self._do(work), here=True)
+        return self._engine.run(self._do(work))
 
     def back(self, function: Callable[[A], Awaitable[T]]) -> Callable[[A], Awaitable[T]]:
         try:
@@ -218,7 +215,7 @@ class Lent:
         except RuntimeError:
             self._loop = None
 
-    async def call(self, work: StoreWork[T], *, brief: bool = False) -> T:
+    async def call(self, work: StoreWork[T]) -> T:
         self.check_open()
         self._loop = asyncio.get_running_loop()
         return await settled(work(self._turnlog))

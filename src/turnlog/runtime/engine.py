@@ -18,7 +18,6 @@ import contextvars
 import os
 import threading
 import weakref
-from asyncio.events import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
@@ -27,12 +26,9 @@ from importlib import import_module
 from typing import Any, Generic, Self, TypeVar
 
 from ..errors import StoreUnavailable, UsageError
-from .engine_loop import EngineLoop as EngineLoop, LateSignals
 
 EXIT_S = 30.0
 """How long the end of the interpreter waits for objects that are still open."""
-PASS_EVERY = 8
-"""Answers that were ready at once, after which the caller's other tasks get their turn."""
 
 T = TypeVar("T")
 _END = object()
@@ -41,26 +37,29 @@ _inherited: list[object] = []
 """What belongs to the parent of a forked child. It is kept, because closing it here would disturb the parent."""
 
 
+class EngineLoop(asyncio.SelectorEventLoop):
+    """A loop that a forked child neither uses nor closes: its descriptors are shared with the parent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered: list[Entered[Any]] = []
+        self._process = os.getpid()
+
+    def __del__(self) -> None:
+        if self._process == os.getpid():
+            super().__del__()
+
+
 class Job(Generic[T]):
     """A coroutine that runs in the engine. `outcome` is set when it has ended, never before."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
         self.outcome: Future[T] = Future()
         self.outcome.set_running_or_notify_cancel()  # from here on nobody else can cancel it
-        self.signals = LateSignals()
-        """Those that arrived while this thread ran it."""
+        self._loop = loop
         self._coroutine = coroutine
         self._context = contextvars.copy_context()
         self._task: asyncio.Task[T] | None = None
-        self._loop: EngineLoop
-
-    def run_here(self, loop: EngineLoop) -> bool:
-        """Runs it in this thread, as far as it goes without waiting. False if the loop has something else to do."""
-        self._loop = loop
-        return loop.drive(self._start, self.outcome.done, self.signals)
-
-    def pass_to(self, loop: EngineLoop) -> None:
-        self._loop = loop
         loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
@@ -161,11 +160,10 @@ class Engine:
         self._lock = threading.RLock()  # garbage collection may close an iterator while its thread holds the lock
         self._loop: EngineLoop | None = None
         self._thread: threading.Thread | None = None
-        self._answered = 0
         _engines.add(self)
 
-    def run(self, coroutine: Coroutine[Any, Any, T], *, here: bool = False) -> T:
-        """Runs it in the engine and waits for its result. `here`: in this thread, if it can have the loop at once.
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Runs it in the engine and waits for its result.
 
         An exception that comes to the waiting thread, such as KeyboardInterrupt, cancels the coroutine and is raised
         when the coroutine has ended.
@@ -176,9 +174,8 @@ class Engine:
                 "this code runs in Turnlog's own event loop, which cannot wait for itself",
                 hint="Use the asynchronous API here, or call it from another thread.",
             )
-        job = self._job(coroutine, here=here)
+        job = self._job(coroutine)
         try:
-            job.signals.call()
             return job.outcome.result()
         except BaseException:
             if not job.outcome.done():
@@ -187,21 +184,14 @@ class Engine:
             raise
 
     async def arun(
-        self,
-        coroutine: Coroutine[Any, Any, T],
-        *,
-        cancel: bool = False,
-        settle: bool = False,
-        here: bool = False,
-        in_place_s: float = 0,
+        self, coroutine: Coroutine[Any, Any, T], *, cancel: bool = False, settle: bool = False, in_place_s: float = 0
     ) -> T:
         """The same for asynchronous callers, under asyncio or trio.
 
         A caller that is cancelled gets the cancellation when the outcome is known: the coroutine goes on to its end, or
         is cancelled too, with `cancel` or by a second cancellation of the caller. `settle`: however often the caller is
-        cancelled, the coroutine goes on to its end. `here`: runs in this thread, if it can have the engine's loop at
-        once; for short work, since the caller's other tasks wait meanwhile. `in_place_s`: first waits that long without
-        giving way to other tasks of the caller's loop, for work that is done sooner than the loop would come back.
+        cancelled, the coroutine goes on to its end. `in_place_s`: first waits that long without giving way to other
+        tasks of the caller's loop, for work that is done sooner than the loop would come back to it.
         """
         if self._is_here():
             return await coroutine
@@ -209,16 +199,11 @@ class Engine:
             asyncio.get_running_loop()
         except RuntimeError:
             return await self._run_for_trio(coroutine, in_place_s)
-        job = self._job(coroutine, here=here)
-        if job.outcome.done() or (in_place_s and job.ends_within(in_place_s)):
-            job.signals.call()
-            self._answered += 1
-            if not self._answered % PASS_EVERY:
-                await asyncio.sleep(0)
+        job = self._job(coroutine)
+        if in_place_s and job.ends_within(in_place_s):
             return job.outcome.result()
         outcome = asyncio.wrap_future(job.outcome)
         try:
-            job.signals.call()
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
             await _known(outcome, job, cancel=cancel, settle=settle)
@@ -228,7 +213,7 @@ class Engine:
         in_thread = import_module("trio.to_thread").run_sync
         if not in_place_s:
             return await in_thread(self.run, coroutine)
-        job = self._job(coroutine, here=False)
+        job = self._job(coroutine)
         return job.outcome.result() if job.ends_within(in_place_s) else await in_thread(job.outcome.result)
 
     def iterate(self, items: AsyncIterator[T]) -> Generator[T]:
@@ -275,20 +260,15 @@ class Engine:
         thread.join(within_s)
 
     def _is_here(self) -> bool:
-        """Whether this code runs in the engine's loop, in whichever thread."""
-        return _get_running_loop() is self._loop is not None
+        return threading.current_thread() is self._thread
 
-    def _job(self, coroutine: Coroutine[Any, Any, T], *, here: bool) -> Job[T]:
-        job = Job(coroutine)
+    def _job(self, coroutine: Coroutine[Any, Any, T]) -> Job[T]:
         try:
-            if here and (loop := self._loop) is not None and job.run_here(loop):
-                return job
             with self._lock:
-                job.pass_to(self._loop or self._started())
+                return Job(self._loop or self._started(), coroutine)
         except BaseException:
             coroutine.close()
             raise
-        return job
 
     def _started(self) -> EngineLoop:
         loop = EngineLoop()
@@ -349,7 +329,6 @@ _running: set[asyncio.Task[None]] = set()
 
 
 async def _end(loop: EngineLoop) -> None:
-    loop.is_ending = True
     while loop.entered:
         await asyncio.wait({asyncio.ensure_future(loop.entered.pop().leave())})
     while others := asyncio.all_tasks() - {asyncio.current_task()}:

@@ -25,8 +25,6 @@ ENGINE_INLINE_MAX_S = 0.02
 """A disk slower than this never blocks the loop of the engine. Only calls of stores run there, and those of one store
 wait for one another anyway; two changes of threads less for each call are worth more.
 """
-SHARED_INLINE_MAX_S = 0.002
-"""The same while a second thread waits for that loop."""
 RECENT_COSTS = 16
 """So a disk that has become slow is noticed after twelve pieces of work, and one that is fast again after five."""
 THREADS = 16
@@ -94,10 +92,8 @@ class RecentCost:
 
 
 def patience_s(loop: asyncio.AbstractEventLoop) -> float:
-    """How long a single sync may block this loop, and the caller's if that waits for it: 0 for a loop of others."""
-    if not isinstance(loop, EngineLoop):
-        return 0.0
-    return SHARED_INLINE_MAX_S if loop.another_waits else ENGINE_INLINE_MAX_S
+    """How long a single sync may block this loop: 0 for a loop that has other work."""
+    return ENGINE_INLINE_MAX_S if isinstance(loop, EngineLoop) else 0.0
 
 
 class Uncancellable(asyncio.Future[Any]):
