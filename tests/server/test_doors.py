@@ -74,7 +74,7 @@ def operations(server):
     """(method, path, body, the scope it needs, whether it writes) for each operation of openapi.json."""
     described = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
     named = {"chat": {"message": "x"}, "stop": {}, "rewind": {"to": 4}, "signin": {"token": server.token}}
-    named["erase"] = {"text": "words of nobody"}
+    named |= {"erase": {"text": "words of nobody"}, "model": {"model": ""}}
     ours = [(path, methods) for path, methods in described["paths"].items() if not path.startswith("/v1/")]
     for path, methods in ours:  # the others are tested in `compatible`
         for method in methods:
