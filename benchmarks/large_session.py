@@ -74,17 +74,26 @@ async def build(url: str, size: int) -> int:
     return row.last_seq
 
 
+STARTER = """
+import json, os, subprocess, sys
+child = subprocess.Popen(sys.argv[2:])
+_, status, used = os.wait4(child.pid, 0)
+with open(sys.argv[1], "w") as file:
+    json.dump([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss], file)
+"""
+"""Starts a command from a small process: the peak of a child includes what its parent holds."""
+
+
 def measured(arguments: list[str], home: Path, output: Path | None = None) -> Figures:
     """One command in a process of its own."""
     began = time.perf_counter()
+    command = [sys.executable, "-S", "-c", STARTER, str(home / "used"), sys.executable, "-m", "turnlog", *arguments]
     with (output or home / "out").open("wb") as out, (home / "err").open("w+b") as err:
-        child = subprocess.Popen([sys.executable, "-m", "turnlog", *arguments], stdout=out, stderr=err)
-        _, status, used = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
+        subprocess.run(command, stdout=out, stderr=err, check=True)
+        code, processor_s, peak_kb = json.loads((home / "used").read_text())
         err.seek(0)
-        failed = err.read().decode(errors="replace")[-400:] if child.returncode else ""
-    wall = time.perf_counter() - began
-    return Figures(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / MB, failed)
+        failed = err.read().decode(errors="replace")[-400:] if code else ""
+    return Figures(time.perf_counter() - began, processor_s, peak_kb * 1024 / MB, failed)
 
 
 def page(home: Path, url: str) -> Figures:
