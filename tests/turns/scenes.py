@@ -120,4 +120,4 @@ async def refine(t, **compactor):
     """The agent of this opening with another compactor: shorter waits than anybody would set."""
     agents = t._parts.agents
     agent = await agents.get("main")
-    agents._ready["main"] = replace(agent, compactor=replace(agent.compactor, **compactor))
+    agents._ready["main", ""] = replace(agent, compactor=replace(agent.compactor, **compactor))
