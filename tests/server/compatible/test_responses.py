@@ -3,6 +3,7 @@
 import json
 import threading
 from functools import cache
+from itertools import count
 
 import httpx
 import openai
@@ -21,8 +22,12 @@ USAGE = {"input_tokens": 7, "cache_read_input_tokens": 900, "output_tokens": 3}
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 
+NUMBERS = count()
+
+
 def create(relay, token=None, **fields):
-    return relay.post("/v1/responses", {"model": "m", "input": "Hi", **fields}, token=token)
+    """Its words are new, unless they are given: the answer to a request that another test cut would be told again."""
+    return relay.post("/v1/responses", {"model": "m", "input": f"Hi {next(NUMBERS)}", **fields}, token=token)
 
 
 def say(text):
