@@ -53,6 +53,7 @@ NAMES = {
     "searchable_per_s": "searchable as well",
     "slowest_us": "the slowest question",
     "everywhere_us": "a word in every message",
+    "before_us": "until the upstream has the request",
     "own": "the framework's own store",
     "ours": "Turnlog's adapter",
 }

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from benchmarks import in_short
+from benchmarks import in_short, report
+from benchmarks.claims import claims
+from benchmarks.plan import FULL, QUICK
 
 import turnlog
 from turnlog import settings
@@ -315,6 +317,12 @@ def test_the_measured_comparison_is_that_of_the_results():
         text = page.read_text(encoding="utf-8")
         assert in_short.BEGIN in text
         assert in_short.with_table(text, results) == text, name_of(page)
+
+
+@pytest.mark.parametrize("scale", [FULL, QUICK], ids=["full", "quick"])
+def test_every_target_of_the_benchmark_can_be_told(scale):
+    for claim in claims(scale):
+        assert report.against_of(claim, {}) is not None
 
 
 def test_the_unit_of_systemd_is_well_formed_and_runs_a_command_that_exists():
