@@ -361,6 +361,8 @@ async def _stream(call: RelayCall, agent: Agent, prompt: Prompt, tell: Tell) -> 
                     tell(GuardStage(stage=f"repaired: {repair}"))
                 continue
             call.add(piece)
+            if len(call.pieces) == 1:
+                await asyncio.sleep(0)  # further ones may be here already: the first is passed on before them
     raise ProviderRefused("the model's answer was incomplete", hint="Send the request again.")
 
 
