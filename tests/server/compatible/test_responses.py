@@ -339,6 +339,7 @@ def test_a_reasoning_item_of_another_vendor_is_kept_and_never_sent(relay):
         ({"background": True, "store": False}, "background", None),
         ({"metadata": {"a": 5}}, "metadata", None),
         ({"metadata": {str(n): "x" for n in range(17)}}, "metadata", None),
+        ({"metadata": {"": "x"}}, "metadata", None),
         ({"max_output_tokens": 0}, "max_output_tokens", None),
         ({"tools": [{"type": "function"}]}, "tools[0]", None),
         ({"model": "agent:main", "tools": [TOOL]}, "tools", None),

@@ -236,10 +236,11 @@ def metadata_of(fields: RequestFields) -> dict[str, str]:
     if len(given) > METADATA_MAX:
         raise InvalidField(f"metadata holds at most {METADATA_MAX} pairs", param="metadata")
     for key, value in given.items():
-        if not isinstance(value, str) or len(value) > METADATA_VALUE_MAX_CHARS or len(key) > METADATA_KEY_MAX_CHARS:
+        is_name = 0 < len(key) <= METADATA_KEY_MAX_CHARS
+        if not is_name or not isinstance(value, str) or len(value) > METADATA_VALUE_MAX_CHARS:
             raise InvalidField(
                 f"metadata is text of at most {METADATA_VALUE_MAX_CHARS} characters, "
-                f"under names of at most {METADATA_KEY_MAX_CHARS}",
+                f"under names of 1 to {METADATA_KEY_MAX_CHARS}",
                 param="metadata",
             )
     return cast("dict[str, str]", given)

@@ -33,7 +33,12 @@ _BODILESS = (
     "getItem",
     "deleteItem",
 )
-_METADATA: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
+_METADATA: dict[str, Any] = {
+    "type": "object",
+    "propertyNames": {"minLength": 1, "maxLength": 64},
+    "additionalProperties": {"type": "string", "maxLength": 512},
+    "maxProperties": 16,
+}
 _PAGE: dict[str, Any] = {
     "after": {"type": "string"},
     "limit": {"type": "integer", "minimum": 1, "maximum": 100},
