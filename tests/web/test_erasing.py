@@ -29,6 +29,7 @@ def test_words_are_listed_then_erased_after_a_confirmation(tmp_path):
             await page.get_by_label("Every entry that contains this text").fill("xyzzy-77")
             await page.get_by_role("button", name="List the places").click()
             table = page.locator("#places table")
+            await table.locator("tbody tr").nth(2).wait_for()
             assert await table.locator("tbody tr").count() == 3
             assert "tick “Also entries that still count”" in await table.inner_text()
             assert "listed only" in await table.inner_text()
