@@ -8,8 +8,9 @@ from msgspec import structs
 
 from turnlog import UsageError, open_store
 from turnlog.convlog import Filter, Record, open_convlog
+from turnlog.convlog.postgres import LINES_MAX, PostgresBackend
 from turnlog.convlog.postgres_search import BLOCK_MESSAGES, make_blocks
-from turnlog.errors import StoreUnavailable
+from turnlog.errors import StoreError, StoreUnavailable
 from turnlog.memory import open_memory
 from turnlog.testing import opened, raises
 
@@ -170,5 +171,51 @@ def test_any_piece_of_what_was_said_is_found_whether_in_a_block_or_not(tmp_path)
                     assert (page.total, [item.content for item in page.items]) == (len(right), right[:3]), (q, name)
                     found = {row.channel_id for row in (await log.list(Filter(q=q))).items}
                     assert (name in found) == bool(right), (q, name)
+
+    asyncio.run(main())
+
+
+class Lines:
+    """A database that refuses some texts and, once `hangs` is set, never answers."""
+
+    def __init__(self):
+        self.written, self.hangs, self.tasks = [], False, []
+
+    def spawn(self, work):
+        self.tasks.append(asyncio.ensure_future(work))
+
+    async def all(self, statement, columns, *, changes=False):
+        if not changes:
+            return []
+        if self.hangs:
+            await asyncio.Event().wait()
+        if any("refused" in text for text in columns[6]):
+            raise StoreError("refused")
+        self.written += columns[6]
+        return []
+
+
+def test_a_line_that_is_refused_costs_no_other_line_its_place():
+    async def main():
+        lines = Lines()
+        backend = PostgresBackend(lines)
+        texts = ["one", "refused", *(f"line {n}" for n in range(LINES_MAX))]
+        ends = await asyncio.gather(*(backend.append("main", record(text)) for text in texts), return_exceptions=True)
+        assert [type(end) for end in ends] == [type(None), StoreError, *[type(None)] * LINES_MAX]
+        assert len(lines.written) == LINES_MAX + 1
+
+    asyncio.run(main())
+
+
+def test_nobody_waits_for_a_line_that_is_no_longer_written():
+    async def main():
+        lines = Lines()
+        lines.hangs = True
+        backend = PostgresBackend(lines)
+        waiting = [asyncio.ensure_future(backend.append("main", record(str(n)))) for n in range(LINES_MAX * 2)]
+        await asyncio.sleep(0.01)
+        lines.tasks[0].cancel()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert {type(end) for end in ends} == {asyncio.CancelledError}
 
     asyncio.run(main())

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..core.session import milliseconds
-from ..errors import StoreError, TurnlogError
+from ..errors import StoreError, StoreUnavailable
 from ..stores.postgres.ledger import new_token
 from ..stores.postgres.pool import PostgresPool
 from ..stores.postgres.schema import CONVLOG, open_beside
@@ -77,18 +77,27 @@ class PostgresBackend:
                 await self._write_together(lines)
         finally:
             self._is_writing = False
+            for _, done in self._waiting:  # nobody writes them: this task was cancelled
+                done.cancel()
+            self._waiting = []
 
     async def _write_together(self, lines: list[WaitingLine]) -> None:
         # In the order of their conversations: two servers must not wait for each other.
         values = sorted((line for line, _ in lines), key=lambda line: line[:2])
         try:
             await self._db.all(_WRITE, [list(column) for column in zip(*values, strict=True)], changes=True)
-        except BaseException as error:
+        except asyncio.CancelledError:
+            for _, done in lines:
+                done.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - each caller gets it
+            if len(lines) > 1 and not isinstance(error, StoreUnavailable):
+                for line in lines:  # one of them was refused, which must not cost the others theirs
+                    await self._write_together([line])
+                return
             for _, done in lines:
                 if not done.done():
                     done.set_exception(error)
-            if not isinstance(error, TurnlogError):
-                raise
             return
         for _, done in lines:
             if not done.done():  # its caller may have left
