@@ -58,8 +58,8 @@ PAGE: dict[str, tuple[str, str]] = {
     ),
     "client": ("Client", "客户端"),
     "clients_lead": (
-        "Clients of OpenAI's or Anthropic's protocol, with the token “{name}”:",
-        "使用 OpenAI 或 Anthropic 协议的客户端（令牌“{name}”）：",
+        "Use it from clients of OpenAI's or Anthropic's protocol, with the token “{name}”",
+        "从使用 OpenAI 或 Anthropic 协议的客户端连接（令牌“{name}”）",
     ),
     "empty_model": (
         "{model} answers. Each message is stored before it is answered, and nothing is lost silently.",
