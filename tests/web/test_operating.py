@@ -97,6 +97,24 @@ def test_sessions_are_filtered_by_state_by_person_and_to_my_own_and_the_address_
 
 
 @needs_browser
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_list_of_sessions_scrolls_and_the_page_around_it_does_not(planted, width):
+    server, _ = planted
+    heights = "() => [document.documentElement.scrollHeight, window.innerHeight]"
+
+    async def look(visitor):
+        await visitor.goto("/chats")
+        await rows(visitor.page, 4)
+        page, window = await visitor.page.evaluate(heights)
+        assert page == window
+        last = visitor.page.locator("#rows tbody tr:last-child")
+        await last.scroll_into_view_if_needed()
+        assert (await last.bounding_box())["y"] < window
+
+    visit(server, look, viewport={"width": width, "height": 420})
+
+
+@needs_browser
 def test_several_sessions_are_archived_and_deleted_and_the_toast_takes_it_back(tmp_path):
     seed(tmp_path / "home", plant_states)
     with running(tmp_path / "home") as server:
