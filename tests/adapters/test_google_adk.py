@@ -11,7 +11,7 @@ import tempfile
 from importlib.metadata import version
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import turnlog
 from turnlog.core.entries import Assistant, Compaction, Foreign, ToolResult, Undo, User
@@ -114,6 +114,16 @@ class TestRules:
             assert plain(found) == plain(made)
             assert (found.id, found.events, found.state) == ("s1", [], {"n": 1, "x": [None, {"y": "z"}]})
             assert found.last_update_time == made.last_update_time > 0
+
+        run(main())
+
+    def test_a_name_in_a_state_may_have_half_a_character(self, service):
+        state = {"\ud800": 1, "user:\udfff": {"\ud83d": [{"\ude00": 2}]}}
+
+        async def main():
+            await service.create_session(**WHO, session_id="s1", state=state)
+            found = await service.get_session(**WHO, session_id="s1")
+            assert found.state == state
 
         run(main())
 
@@ -465,6 +475,7 @@ def compare(url, steps):
 
 @settings(max_examples=25)
 @given(st.lists(STEP, max_size=14))
+@example([("create", "s2", {"a": 1, "\ud800": 1, "user:\ud800": 2}), ("get", "s2", None)])
 def test_the_same_calls_give_the_same_answers_as_adks_own_service(steps):
     compare("memory:", [("create", "s1", {}), *steps])
 

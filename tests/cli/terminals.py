@@ -1,6 +1,7 @@
 """A real terminal for tests: a process behind a pseudo-terminal, and the screen it draws."""
 
 import os
+import signal
 import sys
 import time
 from contextlib import contextmanager
@@ -101,6 +102,7 @@ class Terminal:
         """Reads to the end of the process; its exit code."""
         while self.read():
             pass
+        self.child.wait()
         self.child.close()
         return self.child.exitstatus
 
@@ -111,4 +113,7 @@ def terminal(*args, **options):
     try:
         yield opened
     finally:
-        opened.child.close(force=True)
+        if opened.child.isalive():
+            opened.child.kill(signal.SIGKILL)
+            opened.child.wait()
+        opened.child.close()

@@ -11,7 +11,7 @@ a compaction event of ADK's, which ADK itself applies; when it is undone, the ev
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..core.entries import Compaction, Entry
 from ..core.history import SUMMARY_NOTE, fence
@@ -269,9 +269,8 @@ def _change(delta: dict[str, Any]) -> StateChange:
     """The changes of each state. Values that JSON does not know are stored as ADK's own services do."""
     if is_endless(delta):
         raise NotStorable("the state cannot be stored: JSON has no NaN and no infinity")
-    plain: dict[str, Any] = to_jsonable_python(delta, serialize_unknown=True, bytes_mode="base64")
     found = StateChange({}, {}, {})
-    for name, value in plain.items():
+    for name, value in _plain(delta).items():
         if name.startswith("app:"):
             found.app[name[4:]] = value
         elif name.startswith("user:"):
@@ -279,6 +278,20 @@ def _change(delta: dict[str, Any]) -> StateChange:
         elif not name.startswith(TEMP):
             found.session[name] = value
     return found
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64")
+    except UnicodeEncodeError:  # half a character in a name: pydantic cannot write it, JSON can
+        match value:
+            case dict():
+                fields = cast("dict[Any, Any]", value)
+                return {str(name): _plain(inner) for name, inner in fields.items()}
+            case list() | tuple():
+                return [_plain(inner) for inner in cast("list[Any]", value)]
+            case _:
+                raise NotStorable("the state cannot be stored: a name in it has half a character") from None
 
 
 def _session(found: StoredSession) -> Session:
