@@ -272,6 +272,26 @@ def blocks_of_text(text):
     return "".join(m[2] for m in FENCE.finditer(text))
 
 
+def exists(name):
+    """Whether there is a file of this name, or a module with this member: `core/session.describe`."""
+    if any((folder / name).exists() for folder in (ROOT, PACKAGE, PACKAGE.parent)):
+        return True
+    path, _, member = name.partition(".")
+    found = [file for file in (PACKAGE / f"{path}.py", PACKAGE / path / "__init__.py") if file.exists()]
+    declared = rf"^\s*((async )?def|class) {member}\b|^{member}\b"
+    return any(not member or re.search(declared, file.read_text(), re.MULTILINE) for file in found)
+
+
+def test_every_module_and_file_that_the_pages_for_contributors_name_exists():
+    parts = {path.stem for path in PACKAGE.iterdir()}
+    for page in PAGES:
+        if page.name == "CHANGELOG.md" or (page.parent != ROOT and page.parent.name != "decisions"):
+            continue
+        for name in re.findall(r"`([\w./-]+)`", FENCE.sub("", page.read_text(encoding="utf-8"))):
+            if "NAME" not in name and (name.endswith(".py") or ("/" in name and name.split("/")[0] in parts)):
+                assert exists(name), f"{name_of(page)} names {name}"
+
+
 def test_the_architecture_fits_on_a_few_screens():
     assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 230
 
