@@ -73,7 +73,7 @@ async def compact(t: Turnlog, where: SessionLog, policy: Policy, *, force: bool)
 
 
 async def _due(t: Turnlog, row: Session, bounds: Limits) -> Compact | None:
-    """Without the lease, which a session that is far from its limit never needs for this."""
+    """Looks without the lease: most sessions are far from their limit and need no compaction."""
     return guard.compact_if_due((await t.sessions.load(row)).entries, bounds)
 
 

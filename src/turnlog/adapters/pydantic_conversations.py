@@ -166,7 +166,7 @@ class PydanticConversations:
         return (await self._located(t, entry_id))[1].held
 
     async def history(self, t: Turnlog, head: str, limit: int | None = None) -> list[FoundItem]:
-        """The messages up to `head`, oldest first; with `limit`, the last so many."""
+        """The messages up to `head`, oldest first; with `limit`, only this many of the newest."""
         row, last = await self._located(t, head)
         found: list[FoundItem] = []
         wanted: str | None = head

@@ -1,8 +1,8 @@
 """Turns, errors and tokens by day, agent and model, counted from the logs (decision 0056).
 
 The ledger has one fact a day, which also says up to which moment its entries are counted. A round reads what was
-written since then, whichever program wrote it, and adds it with one compare-and-swap. So nothing is counted twice: not
-after a crash, and not with several servers, of which one wins. Entries that were imported or copied by a fork have
+written since then, whichever program wrote it, and adds it with one compare-and-swap. So nothing is counted twice, even
+after a crash or if several servers count at once: one of them wins. Entries that were imported or copied by a fork have
 older times, and were counted where they were made.
 """
 

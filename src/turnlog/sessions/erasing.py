@@ -1,4 +1,4 @@
-"""Finds words in sessions, to erase them: in entries, and in what was made from them (summaries, titles, forks)."""
+"""Finds the words to erase in sessions: in entries, and in what was made from them (summaries, titles, forks)."""
 
 from base64 import b64decode
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence

@@ -63,7 +63,7 @@ def _last_reset(now_ms: int, minutes: int, zone: tzinfo | None) -> int:
     """Once a day: if an hour occurs twice, the first one counts."""
     now = datetime.fromtimestamp(now_ms / 1000, tz=zone)
     today = now.replace(hour=minutes // 60, minute=minutes % 60, second=0, microsecond=0, fold=0)
-    # Compares timestamps: two times of one zone would be compared by their clock faces.
+    # Compares timestamps: Python compares two times of one zone by their local clock time, not as moments.
     todays = int(today.timestamp() * 1000)
     return todays if todays <= now_ms else int((today - timedelta(days=1)).timestamp() * 1000)
 

@@ -17,11 +17,11 @@ from .forking import path_of
 
 SPACE = "own_answers"
 TTL_S = 30 * 86_400
-"""Who goes on with a conversation after a month can name it."""
+"""A client that continues a conversation after a month can name it."""
 SESSIONS_KEPT = 16
 """Sessions with the same first words and the same answer; the newest are kept."""
 PROBES = 8
-"""Answers of a request that are looked up, the newest first: one is enough, unless the newest were edited."""
+"""The number of answers of a request that are looked up, newest first: one is enough, unless the newest were edited."""
 RACES_MAX = 10
 
 

@@ -18,7 +18,7 @@ from .journal import Journal
 from .relay_call import CompactionNote, RelayCall
 
 COMPACTED = "compaction"
-"""How an answer stopped that is only a compaction. It is told and not stored: the compaction is."""
+"""The stop reason of an answer that is only a compaction. The client is told it, but only the compaction is stored."""
 
 
 class ContextEdits(Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ def _told(call: RelayCall, journal: Journal, limits: Limits) -> Assistant:
 
 
 def answer_of(made: Compaction, limits: Limits | None = None) -> Assistant:
-    """Its usage is an estimate: a summariser does not tell."""
+    """Its usage is an estimate, because a summariser reports none."""
     written = tokens.of_text(made.summary, scale=limits.scale) if limits else tokens.of_text(made.summary)
     usage = {"input_tokens": made.tokens_before, "output_tokens": written}
     return Assistant(content=[], stop=COMPACTED, usage=usage)

@@ -20,7 +20,7 @@ from .tickets import Lane
 
 NOT_OURS = FRAMEWORKS | {API}
 RERUNS_MAX = 1
-"""A turn that a crash cut short runs once more, not for ever: it may be what crashes us."""
+"""A turn that a crash cut short runs once more, not for ever: it may be the cause of the crash."""
 
 
 class Recovery:

@@ -133,7 +133,7 @@ async def approval_audit(
     limit: Limit = 50,
     cursor: SessionCursor = None,
 ) -> AuditPage:
-    """Who approved what, when, and what ran; sessions newest first. `next` may lead on though a page is empty."""
+    """Who approved what, when, and what ran; sessions newest first. An empty page may have a `next`."""
     access, service = acting(request, "admin"), service_of(request)
     if agent is not None:
         service.check_agent(access.principal, agent)

@@ -144,8 +144,8 @@ def is_appended(entries: Sequence[Entry], note: EraseNote) -> bool:
 
 
 def write_anew(file: SessionFile, lines: Sequence[ErasedLine], ready: Callable[[int], None]) -> None:
-    """Replaces the file by one without blanks, and with these lines. Under the file's lock; whoever has the old file
-    open finds that it is gone, and opens the new one. `ready` is called with the new inode before that.
+    """Replaces the file by one without blanks, and with these lines. Under the file's lock; a process that has the old
+    file open finds that it is gone, and opens the new one. `ready` is called with the new inode before that.
     """
     new = {line.start: line.text.encode() for line in lines}
     temporary = file.path.with_name(f".{file.path.name}.{os.getpid()}.tmp")
