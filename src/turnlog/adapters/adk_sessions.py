@@ -25,10 +25,11 @@ from typing import Any
 from ..core import keys as session_keys
 from ..core.entries import Compaction, Entry, Facts, Title
 from ..core.facts import Fact
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.session import Session, active, live_path, marks_of, on_path
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores.finding import every_row
 from .adk_events import EventJson, entry_of, event_of
 from .adk_state import (
     APP,
@@ -181,7 +182,7 @@ class AdkSessions:
         states: dict[str, StateValues] = {}
         of_app = values_of(await self._state(t, key_of(CHANNEL, "%app", account=app)))
         found: list[StoredSession] = []
-        for row in await _rows(t, prefix):
+        for row in [one async for one in every_row(t.store.find, Query(key_prefix=prefix, status="active"))]:
             key = session_keys.parse(row.key)
             if key.thread is None or key.thread == "%user":
                 continue
@@ -285,14 +286,3 @@ def _shown(entries: Iterable[Entry], row: Session) -> list[StoredEvent]:
         elif (event := event_of(entry)) is not None:
             found.append(StoredEvent(event, entry.seq))
     return found
-
-
-async def _rows(t: Turnlog, prefix: str) -> list[Session]:
-    found: list[Session] = []
-    cursor: str | None = None
-    while True:
-        page = await t.store.find(Query(key_prefix=prefix, status="active", limit=PAGE_MAX, cursor=cursor))
-        found += page.items
-        cursor = page.next
-        if cursor is None:
-            return found

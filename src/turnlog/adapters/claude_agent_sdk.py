@@ -19,10 +19,11 @@ from typing import Any, NotRequired, TypeAlias, TypedDict, cast
 
 from ..core import keys as session_keys
 from ..core.entries import Assistant, Entry, Facts, Foreign, User
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.session import Session, live_path, marks_of, on_path
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores.finding import every_row
 from .blocks import content_of, fields_of
 from .framework import framework
 from .not_storable import NotStorable
@@ -273,13 +274,8 @@ async def _lines(t: Turnlog, log: SessionLog) -> list[Line] | None:
 
 
 async def _rows(t: Turnlog, prefix: str) -> list[tuple[Session, session_keys.SessionKey]]:
-    found: list[tuple[Session, session_keys.SessionKey]] = []
-    cursor: str | None = None
-    while True:
-        page = await t.store.find(Query(key_prefix=prefix, status="active", limit=PAGE_MAX, cursor=cursor))
-        found += [(row, session_keys.parse(row.key)) for row in page.items]
-        if (cursor := page.next) is None:
-            return found
+    rows = every_row(t.store.find, Query(key_prefix=prefix, status="active"))
+    return [(row, session_keys.parse(row.key)) async for row in rows]
 
 
 async def _summaries(t: Turnlog, prefix: str) -> list[SummaryRow]:

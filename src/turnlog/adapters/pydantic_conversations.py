@@ -22,10 +22,11 @@ from msgspec import Struct
 from ..core import keys as session_keys
 from ..core.entries import ERASED, Assistant, Entry, Facts, Rewind
 from ..core.facts import Fact
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.session import Session
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores.finding import every_row
 from . import pydantic_messages
 from .session_log import AGENT, READ_MAX, SessionLog, fact_name, key_of
 
@@ -260,11 +261,5 @@ def _plain(item: Json) -> Json:
 
 async def _rows(t: Turnlog) -> list[Session]:
     prefix = f"agent:{AGENT}:{CHANNEL}:direct:"
-    found: list[Session] = []
-    cursor: str | None = None
-    while True:
-        page = await t.store.find(Query(key_prefix=prefix, status="active", limit=PAGE_MAX, cursor=cursor))
-        found += page.items
-        cursor = page.next
-        if cursor is None:
-            return sorted(found, key=lambda row: (row.created_at, row.id))
+    found = [row async for row in every_row(t.store.find, Query(key_prefix=prefix, status="active"))]
+    return sorted(found, key=lambda row: (row.created_at, row.id))

@@ -15,10 +15,11 @@ from msgspec import Struct
 from ..core import keys as session_keys
 from ..core.entries import Entry, Facts
 from ..core.facts import Fact
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.session import Session
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores.finding import every_row
 from . import checkpoints
 from .blocks import fields_of
 from .checkpoints import APP, ChannelFacts, CheckpointAddress, PendingFact, StoredCheckpoint
@@ -284,14 +285,8 @@ class LangGraphThreads:
     async def names(self, t: Turnlog) -> "list[str]":
         """All threads, in the order of their ids."""
         prefix = f"agent:{AGENT}:{CHANNEL}:direct:"
-        found: set[str] = set()
-        query = Query(key_prefix=prefix, channel=CHANNEL, status="active", limit=PAGE_MAX)
-        while True:
-            page = await t.store.find(query)
-            found.update(session_keys.parse(row.key).peer for row in page.items)
-            if page.next is None:
-                return sorted(found)
-            query = Query(key_prefix=prefix, channel=CHANNEL, status="active", limit=PAGE_MAX, cursor=page.next)
+        rows = every_row(t.store.find, Query(key_prefix=prefix, channel=CHANNEL, status="active"))
+        return sorted({session_keys.parse(row.key).peer async for row in rows})
 
     async def delete(self, t: Turnlog, thread: str) -> None:
         await self.log_of(thread).delete(t)

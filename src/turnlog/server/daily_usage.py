@@ -16,12 +16,13 @@ from msgspec.structs import replace
 
 from ..core import usage
 from ..core.entries import Assistant, Entry, Failed
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.rows import Session, milliseconds
 from ..core.usage import ModelUse
 from ..errors import Corrupt, NotFound
 from ..sessions import Sessions
 from ..stores import Clock, Ledger, facts
+from ..stores.finding import every_row
 from ..stores.stamping import now_ms
 
 USAGE = "usage"
@@ -154,17 +155,10 @@ class DailyUsage:
         return found, False
 
     async def _changed(self, since: int) -> AsyncGenerator[Session]:
-        query = Query(limit=PAGE_MAX)
-        while True:
-            page = await self._sessions.list(query)
-            for row in page.items:
-                if row.last_at <= since:
-                    return
-                yield row
-            if page.next is None:
+        async for row in every_row(self._sessions.list, Query()):
+            if row.last_at <= since:
                 return
-            query = replace(query, cursor=page.next)
-            await asyncio.sleep(0)
+            yield row
 
     async def _entries(self, row: Session, since: int) -> AsyncGenerator[Entry]:
         """Newest first, down to that moment; copies of a fork are left out."""
