@@ -31,7 +31,7 @@ FLOORS = (
 )
 """From the ground up. A part imports itself and what stands on lower floors, never its neighbours."""
 CONTRACT_OF_CHANNELS = {"channels", "channels.http"}
-"""What every platform is written against, so it stands beside them; the rest of `channels` joins them to sessions."""
+"""What every platform is written against, so it is on their floor; the rest of `channels` joins them to sessions."""
 ANYWHERE = {"", "__main__", "testing.bench", "testing.torture"}
 """The package itself hands out names, lazily; `python -m turnlog` starts the command line; bench and torture try the
 whole program, so they stand in `testing` and use all of it."""
@@ -185,7 +185,7 @@ def test_no_edge_holds_a_store_or_a_queue(path):
 
 @pytest.mark.parametrize("path", ROUTES, ids=lambda path: str(path.relative_to(SRC)))
 def test_no_route_holds_the_opened_library(path):
-    """Routes get the `Access` of whoever asks; `Turnlog`, which may do everything, stays with what starts them."""
+    """Routes get the `Access` of the caller; only the code that starts them holds `Turnlog`, which may do everything."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert not attributes & {"turnlog", "_turnlog"}

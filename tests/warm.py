@@ -161,7 +161,7 @@ def _tell_ends(children):
         try:
             os.write(pipe, os.waitstatus_to_exitcode(status).to_bytes(LENGTH_BYTES, signed=True))
         except BrokenPipeError:
-            pass  # whoever started it has no interest any more
+            pass  # the process that started it is gone
         os.close(pipe)
 
 

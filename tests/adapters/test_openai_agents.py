@@ -490,7 +490,7 @@ def test_a_child_forked_during_a_guarded_call_may_not_write():
 
 
 class WindowModel(agents.Model):
-    """A model that refuses more than so many characters, as OpenAI's API does."""
+    """A model that refuses more than a number of characters, as OpenAI's API does."""
 
     def __init__(self, most):
         self.most = most
