@@ -5,8 +5,8 @@ to the store's other files, and synced: from then on the entries count as erased
 finishes the work, also after a crash: it writes the lines again, appends the `erasure` entry if it is missing, and
 removes the words from everything that was derived from the file. The note holds no words of the erased entries.
 
-A reader that finds a damaged line looks for a note before it reports damage. The blanks are removed later, by writing
-the file anew (`shrunk`); so is a line for which the old one has no room.
+A reader that finds a damaged line looks for a note before it reports damage. The blanks are removed later, when the
+file is written anew (`write_anew`). If a new line is longer than the old one, the file is written anew at once.
 """
 
 import os
