@@ -17,9 +17,9 @@ Everything here runs in the store's loop, with events and values as JSON.
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
+from functools import lru_cache
 from typing import Any
 
 from ..core import keys as session_keys
@@ -63,17 +63,8 @@ RACES_MAX = 20
 
 class AdkSessions:
     def __init__(self) -> None:
-        self._logs: OrderedDict[session_keys.SessionKey, SessionLog] = OrderedDict()
+        self.log_of: Callable[[session_keys.SessionKey], SessionLog] = lru_cache(LOGS_MAX)(SessionLog)
         self._locks: dict[session_keys.SessionKey, asyncio.Lock] = {}
-
-    def log_of(self, key: session_keys.SessionKey) -> SessionLog:
-        log = self._logs.get(key)
-        if log is None:
-            log = self._logs[key] = SessionLog(key)
-            if len(self._logs) > LOGS_MAX:
-                self._logs.popitem(last=False)
-        self._logs.move_to_end(key)
-        return log
 
     def lock(self, place: AdkPlace) -> asyncio.Lock:
         """Held while an event is appended: the copies of a session that one process has are written one by one."""

@@ -11,9 +11,9 @@ A line that comes again with the same `uuid` is not stored again, whichever proc
 """
 
 import json
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, NotRequired, TypeAlias, TypedDict, cast
 
@@ -72,7 +72,8 @@ class TurnlogSessionStore:
 
     def __init__(self, url: str | None = None, *, store: Turnlog | None = None) -> None:
         self._holder = holder(url, store, if_absent="memory:")
-        self._transcripts: OrderedDict[str, WrittenTranscript] = OrderedDict()
+        self._transcript: Callable[[session_keys.SessionKey], WrittenTranscript]
+        self._transcript = lru_cache(TRANSCRIPTS_MAX)(WrittenTranscript)
 
     async def append(self, key: TranscriptKey, entries: Sequence[Line]) -> None:
         """Stores the lines that are new, all or none; durable on return."""
@@ -114,16 +115,6 @@ class TurnlogSessionStore:
         if place.thread is None:
             for _, inner in await _rows(t, f"{session_keys.format(place)}:thread:"):
                 await self._transcript(inner).log.delete(t)
-
-    def _transcript(self, place: session_keys.SessionKey) -> "WrittenTranscript":
-        name = session_keys.format(place)
-        found = self._transcripts.get(name)
-        if found is None:
-            found = self._transcripts[name] = WrittenTranscript(place)
-            if len(self._transcripts) > TRANSCRIPTS_MAX:
-                self._transcripts.popitem(last=False)
-        self._transcripts.move_to_end(name)
-        return found
 
     def close(self) -> None:
         """Gives up the store. What is stored stays."""

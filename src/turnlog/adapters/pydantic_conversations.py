@@ -13,8 +13,9 @@ its own. Everything here runs in the store's loop, with records and messages as 
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -55,20 +56,15 @@ class RevisionConflict(Conflict):
     """The conversation was saved or deleted since it was loaded, or exists already."""
 
 
+def _log_of(conversation: str) -> SessionLog:
+    return SessionLog(key_of(CHANNEL, conversation))
+
+
 class PydanticConversations:
     def __init__(self) -> None:
-        self._logs: OrderedDict[str, SessionLog] = OrderedDict()
+        self.log_of: Callable[[str], SessionLog] = lru_cache(LOGS_MAX)(_log_of)
         self._places: OrderedDict[str, str] = OrderedDict()
         """Id of an entry → id of its conversation."""
-
-    def log_of(self, conversation: str) -> SessionLog:
-        log = self._logs.get(conversation)
-        if log is None:
-            log = self._logs[conversation] = SessionLog(key_of(CHANNEL, conversation))
-            if len(self._logs) > LOGS_MAX:
-                self._logs.popitem(last=False)
-        self._logs.move_to_end(conversation)
-        return log
 
     async def record(self, t: Turnlog, conversation: str) -> Json | None:
         _, fact = await self._found(t, conversation)

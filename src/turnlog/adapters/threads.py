@@ -8,6 +8,7 @@ values that were read or written once are remembered.
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
@@ -91,23 +92,18 @@ class NewCheckpoint(Struct, frozen=True):
     """(id, what makes its entry) of each message of the thread, in order."""
 
 
+def _log_of(thread: str) -> SessionLog:
+    return SessionLog(key_of(CHANNEL, thread))
+
+
 class LangGraphThreads:
     def __init__(self) -> None:
-        self._logs: OrderedDict[str, SessionLog] = OrderedDict()
+        self.log_of: Callable[[str], SessionLog] = lru_cache(LOGS_MAX)(_log_of)
         self._known = Remembered()
         self._projected: dict[str, set[str]] = {}
         """Incarnation of the session → ids of messages that are in its log."""
         self._dropped: dict[str, int | None] = {}
         """Incarnation of the session → the entry of `checkpoints.DROPPED` that what is remembered relies on."""
-
-    def log_of(self, thread: str) -> SessionLog:
-        log = self._logs.get(thread)
-        if log is None:
-            log = self._logs[thread] = SessionLog(key_of(CHANNEL, thread))
-            if len(self._logs) > LOGS_MAX:
-                self._logs.popitem(last=False)
-        self._logs.move_to_end(thread)
-        return log
 
     async def put(self, t: Turnlog, thread: str, new: NewCheckpoint) -> None:
         log = self.log_of(thread)

@@ -11,7 +11,6 @@ from ..core.clearing import CLEARED_CHARS, ClearRule
 from ..core.compaction import Trigger
 from ..core.entries import Assistant, Compaction, Shortened
 from ..core.guard import Limits
-from ..errors import UsageError
 from .agent import Agent
 from .compactor import asked_for
 from .journal import Journal
@@ -74,9 +73,8 @@ async def _clear(call: RelayCall, journal: Journal, limits: Limits, rule: ClearR
 
 async def _compact_now(call: RelayCall, journal: Journal, agent: Agent, limits: Limits) -> Assistant:
     """If nothing would be gained, the answer stands for everything that there is."""
-    try:
-        step = asked_for(journal, limits)
-    except UsageError:
+    step = asked_for(journal.transcript, limits)
+    if step is None:
         size = guard.measure(journal.transcript, limits)
         call.compaction = CompactionNote(journal.end, size, size)
         return Assistant(content=[], stop=COMPACTED, usage={"input_tokens": size, "output_tokens": 0})
