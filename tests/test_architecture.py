@@ -1,6 +1,7 @@
 """The import rule, the size of things, and what `import turnlog` costs, checked from the source itself."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,14 @@ def test_no_module_and_no_function_is_too_long_to_hold_in_the_head(path):
             assert node.end_lineno - node.lineno < 60, f"{path.name}: {node.name} should be cut"
 
 
+def test_every_lint_exception_has_its_reason_on_the_same_line():
+    root = SRC.parents[1]
+    folders = [root / name for name in ("src", "tests", "benchmarks", "examples", "requirements")]
+    for path in (path for folder in folders for path in folder.rglob("*.py") if "site-packages" not in path.parts):
+        bare = re.findall(r"^.*# noqa(?:: [A-Z\d, ]+)?$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not bare, f"{path}: {bare}"
+
+
 def test_import_turnlog_is_light():
     code = "import sys, turnlog; print(' '.join(sys.modules))"
     loaded = set(
@@ -185,7 +194,7 @@ def test_no_edge_holds_a_store_or_a_queue(path):
 
 @pytest.mark.parametrize("path", ROUTES, ids=lambda path: str(path.relative_to(SRC)))
 def test_no_route_holds_the_opened_library(path):
-    """Routes get the `Access` of the caller; only the code that starts them holds `Turnlog`, which may do everything."""
+    """Routes get the `Access` of the caller; only the code that starts them holds `Turnlog`, which may do all."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert not attributes & {"turnlog", "_turnlog"}
