@@ -89,7 +89,7 @@ CONFIG: Any = {"configurable": {"thread_id": SESSION}}
 
 
 def graph_build(place: str, own: bool, invocations: int) -> dict[str, float]:
-    """The bytes on the disk after so many invocations of a graph, each of them a question and its answer."""
+    """The bytes on the disk after this many invocations of a graph, each of them a question and its answer."""
     saver = saver_of(place, own)
     graph = graph_of(saver)
     for user, _ in turns(invocations):

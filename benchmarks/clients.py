@@ -73,7 +73,7 @@ Ask = Callable[[int, int], tuple[str, bytes]]
 async def load(
     port: int | Sequence[int], clients: int, turns: int, ask: Ask, *, done: bytes, head: str = ""
 ) -> dict[str, float]:
-    """Whole turns a second of so many clients at once, and how long the slowest hundredth took.
+    """Whole turns a second of this many clients at once, and how long the slowest hundredth took.
 
     `done` is in the answer of a whole turn; `failed` says how many were not. Several ports are several servers, which
     share the clients.

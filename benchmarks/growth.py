@@ -3,7 +3,7 @@
     python -m benchmarks.growth [--messages 10000000]
 
 The server makes the rows (generate_series), ten messages a session, each in the form that an append would give it; the
-store itself is then measured on sessions from anywhere in it. Medians of wall time, with the slowest tenth beside them.
+store itself is then measured on sessions from anywhere in it. Medians of wall time, and the slowest tenth.
 """
 
 import argparse

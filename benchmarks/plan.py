@@ -50,7 +50,7 @@ class Fixture:
 class Task:
     """One figure of one contestant. `copy`: work on a copy, so that all rounds begin at the same size.
 
-    `rounds`: at most so many, where a contestant is slow and no ratio hangs on it.
+    `rounds`: the most rounds, where a contestant is slow and no ratio depends on it.
     """
 
     key: str
@@ -64,7 +64,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Group:
-    """`database`: beside a PostgreSQL that all its tasks share."""
+    """`database`: with a PostgreSQL that all its tasks share."""
 
     name: str
     title: str

@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
 from benchmarks import in_short, install, postgres_server, report  # noqa: E402 - the path has to be set first
-from benchmarks.claims import Results  # noqa: E402
-from benchmarks.plan import FULL, QUICK, Fixture, Group, Scale, Task, groups  # noqa: E402
-from benchmarks.workload import make_turns  # noqa: E402
+from benchmarks.claims import Results  # noqa: E402 - the path has to be set first
+from benchmarks.plan import FULL, QUICK, Fixture, Group, Scale, Task, groups  # noqa: E402 - the path has to be set first
+from benchmarks.workload import make_turns  # noqa: E402 - the path has to be set first
 
 HERE = ROOT / "benchmarks"
 DATA = HERE / ".data"

@@ -25,19 +25,19 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
 import turnlog  # noqa: E402 - the path has to be set first
-from benchmarks import postgres_server  # noqa: E402
-from benchmarks.clients import Client  # noqa: E402
-from turnlog.convlog import open_convlog  # noqa: E402
-from turnlog.core.entries import Assistant  # noqa: E402
-from turnlog.core.tokens import of_messages  # noqa: E402
-from turnlog.providers import Delta  # noqa: E402
-from turnlog.server.daily_usage import USAGE, DailyUsage  # noqa: E402
-from turnlog.server.http.auth import TOKEN_SPACES, Tokens  # noqa: E402
-from turnlog.server.http.idempotency import ANSWERS  # noqa: E402
-from turnlog.server.logs import open_log  # noqa: E402
-from turnlog.server.main import Server  # noqa: E402
-from turnlog.server.metrics import Metrics  # noqa: E402
-from turnlog.server.service import Service  # noqa: E402
+from benchmarks import postgres_server  # noqa: E402 - the path has to be set first
+from benchmarks.clients import Client  # noqa: E402 - the path has to be set first
+from turnlog.convlog import open_convlog  # noqa: E402 - the path has to be set first
+from turnlog.core.entries import Assistant  # noqa: E402 - the path has to be set first
+from turnlog.core.tokens import of_messages  # noqa: E402 - the path has to be set first
+from turnlog.providers import Delta  # noqa: E402 - the path has to be set first
+from turnlog.server.daily_usage import USAGE, DailyUsage  # noqa: E402 - the path has to be set first
+from turnlog.server.http.auth import TOKEN_SPACES, Tokens  # noqa: E402 - the path has to be set first
+from turnlog.server.http.idempotency import ANSWERS  # noqa: E402 - the path has to be set first
+from turnlog.server.logs import open_log  # noqa: E402 - the path has to be set first
+from turnlog.server.main import Server  # noqa: E402 - the path has to be set first
+from turnlog.server.metrics import Metrics  # noqa: E402 - the path has to be set first
+from turnlog.server.service import Service  # noqa: E402 - the path has to be set first
 
 KEY = "agent:main:cli:direct:profile"
 ANSWER = "This is what is known about it: the value is kept, and it belongs to the shelf that was named."

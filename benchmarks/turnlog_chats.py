@@ -20,9 +20,9 @@ BUILD_AT_ONCE = 256
 CHANNELS = ("web", "web", "web", "telegram", "slack", "cli")
 AGENTS = ("main", "main", "ops")
 TALKATIVE = 20
-"""Every so many have messages: a lease for each of them all would take longer than the rest."""
+"""One session in this many has messages: a lease for every session would take longer than the rest."""
 STATUSES = {17: "archived", 19: "trashed"}
-"""Every so many sessions."""
+"""One session in this many."""
 PAGES = {
     "us": ("/chats",),
     "filtered_us": (

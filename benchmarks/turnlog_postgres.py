@@ -58,7 +58,7 @@ async def serve(place: str, servers: int, clients: int, turns: int) -> dict[str,
 
 
 async def round_trips(place: str, turns: int) -> dict[str, float]:
-    """How often a server waits for PostgreSQL in a turn of one client, what it does beside the turn included."""
+    """How often a server waits for PostgreSQL in a turn of one client, including what it does outside of the turn."""
     name, sockets = postgres_server.database(place), Path(place).absolute()
     store = f"postgresql://postgres@/{name}?host={sockets}"
     async with counting(os.environ[postgres_server.SOCKETS], sockets) as trips:

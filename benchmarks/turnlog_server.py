@@ -89,7 +89,7 @@ def ask(number: int, turn: int) -> tuple[str, bytes]:
 async def turns(
     place: str, clients: int, turns: int, durability: str = "os", workers: int = 1, model: str = "offline"
 ) -> dict[str, float]:
-    """`own_per_s`: turns a second of so many cores that only the server uses, by the processor time that it took."""
+    """`own_per_s`: turns a second of this many cores that only the server uses, by the processor time that it took."""
     with running(place, durability=durability, workers=workers, model=model) as server:
         server.settle(workers if workers > 1 else 0)
         before = server.cpu_s()
@@ -99,7 +99,7 @@ async def turns(
 
 
 async def idle(place: str, streams: int, seconds: float) -> dict[str, float]:
-    """Memory of a server with so many live tails open, each of a session of its own, and what it does meanwhile."""
+    """Memory of a server with this many live tails open, each of a session of its own, and what it does meanwhile."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     with running(place) as server:
         async with Client(server.port, server.head) as client:

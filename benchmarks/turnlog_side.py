@@ -153,7 +153,7 @@ async def build_many(place: str, backend: str, sessions: int) -> dict[str, float
 
 
 async def among(place: str, backend: str, count: int) -> dict[str, float]:
-    """Open the store, list the newest, append to one session: all beside the sessions that are already there."""
+    """Open the store, list the newest, append to one session, among the sessions that are already there."""
     begin = time.perf_counter_ns()
     store = open_store(url(backend, place), durability="os")
     async with store as store:

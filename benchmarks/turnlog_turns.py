@@ -77,7 +77,7 @@ async def turns(place: str, backend: str, count: int, at: int) -> dict[str, floa
 
 
 async def plan(place: str, messages: int, times: int) -> dict[str, float]:
-    """Where to cut a log of so many messages, and whether that is worth while."""
+    """Where to cut a log of this many messages, and whether that is worth while."""
     talk = [said(f"question {n} " * 20) if n % 2 else answered(f"answer {n} " * 20) for n in range(1, messages + 1)]
     bodies = [opened("s"), *talk]
     log = [replace(body, seq=n) for n, body in enumerate(bodies, 1)]

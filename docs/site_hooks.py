@@ -1,4 +1,4 @@
-"""What `mkdocs` does beside its plugins: pages of the repository's other files, links to them, and two lists.
+"""What `mkdocs` does in addition to its plugins: pages of the repository's other files, links to them, and two lists.
 
 Pages link to files as they are in the repository, so that links work there too. On the site, a file outside of docs/
 becomes a page below project/: a Markdown file as it is, a program as a block of code.

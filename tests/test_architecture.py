@@ -1,6 +1,7 @@
 """The import rule, the size of things, and what `import turnlog` costs, checked from the source itself."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ FLOORS = (
 )
 """From the ground up. A part imports itself and what stands on lower floors, never its neighbours."""
 CONTRACT_OF_CHANNELS = {"channels", "channels.http"}
-"""What every platform is written against, so it stands beside them; the rest of `channels` joins them to sessions."""
+"""What every platform is written against, so it is on their floor; the rest of `channels` joins them to sessions."""
 ANYWHERE = {"", "__main__", "testing.bench", "testing.torture"}
 """The package itself hands out names, lazily; `python -m turnlog` starts the command line; bench and torture try the
 whole program, so they stand in `testing` and use all of it."""
@@ -106,6 +107,14 @@ def test_no_module_and_no_function_is_too_long_to_hold_in_the_head(path):
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno - node.lineno < 60, f"{path.name}: {node.name} should be cut"
+
+
+def test_every_lint_exception_has_its_reason_on_the_same_line():
+    root = SRC.parents[1]
+    folders = [root / name for name in ("src", "tests", "benchmarks", "examples", "requirements")]
+    for path in (path for folder in folders for path in folder.rglob("*.py") if "site-packages" not in path.parts):
+        bare = re.findall(r"^.*# noqa(?:: [A-Z\d, ]+)?$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not bare, f"{path}: {bare}"
 
 
 def test_import_turnlog_is_light():
@@ -185,7 +194,7 @@ def test_no_edge_holds_a_store_or_a_queue(path):
 
 @pytest.mark.parametrize("path", ROUTES, ids=lambda path: str(path.relative_to(SRC)))
 def test_no_route_holds_the_opened_library(path):
-    """Routes get the `Access` of whoever asks; `Turnlog`, which may do everything, stays with what starts them."""
+    """Routes get the `Access` of the caller; only the code that starts them holds `Turnlog`, which may do all."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert not attributes & {"turnlog", "_turnlog"}

@@ -272,6 +272,47 @@ def blocks_of_text(text):
     return "".join(m[2] for m in FENCE.finditer(text))
 
 
+def exists(name):
+    """Whether there is a file of this name, or a module with this member: `core/session.describe`."""
+    if any((folder / name).exists() for folder in (ROOT, PACKAGE, PACKAGE.parent)):
+        return True
+    path, _, member = name.partition(".")
+    found = [file for file in (PACKAGE / f"{path}.py", PACKAGE / path / "__init__.py") if file.exists()]
+    declared = rf"^\s*((async )?def|class) {member}\b|^{member}\b"
+    return any(not member or re.search(declared, file.read_text(), re.MULTILINE) for file in found)
+
+
+def test_every_module_and_file_that_the_pages_for_contributors_name_exists():
+    parts = {path.stem for path in PACKAGE.iterdir()}
+    for page in PAGES:
+        if page.name == "CHANGELOG.md" or (page.parent != ROOT and page.parent.name != "decisions"):
+            continue
+        for name in re.findall(r"`([\w./-]+)`", FENCE.sub("", page.read_text(encoding="utf-8"))):
+            if "NAME" not in name and (name.endswith(".py") or ("/" in name and name.split("/")[0] in parts)):
+                assert exists(name), f"{name_of(page)} names {name}"
+
+
+def docstrings_of(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+def test_every_module_class_and_constant_that_a_docstring_names_exists():
+    parts = {path.stem for path in PACKAGE.iterdir()}
+    modules = [path for path in PACKAGE.rglob("*.py") if "sync" not in path.parts]
+    by_name = {}
+    for path in modules:
+        by_name.setdefault(path.parent.name if path.stem == "__init__" else path.stem, []).append(path.read_text())
+    for path in modules:
+        for name in (name for text in docstrings_of(path) for name in re.findall(r"`([\w/]+(?:\.\w+)?)`", text)):
+            module, _, member = name.partition(".")
+            if "/" in name and module.split("/")[0] in parts:
+                assert exists(name), f"{path} names {name}"
+            elif module in by_name and member[:1].isupper():
+                assert any(re.search(rf"\b{member}\b", text) for text in by_name[module]), f"{path} names {name}"
+
+
 def test_the_architecture_fits_on_a_few_screens():
     assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 230
 

@@ -20,7 +20,8 @@ from .stores.postgres import Urls
 
 EDGES = ("turnlog.server", "turnlog.cli", "turnlog.channels", "turnlog.__main__", "turnlog.adapters")
 """Programs and bots, not the library: they show errors instead of raising them. Errors of adapters are also those of
-their frameworks, and are found beside the adapters."""
+their frameworks, and are found next to the adapters.
+"""
 EXIT = """
 import asyncio, atexit, sys, threading
 import turnlog

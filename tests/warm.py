@@ -161,7 +161,7 @@ def _tell_ends(children):
         try:
             os.write(pipe, os.waitstatus_to_exitcode(status).to_bytes(LENGTH_BYTES, signed=True))
         except BrokenPipeError:
-            pass  # whoever started it has no interest any more
+            pass  # the process that started it is gone
         os.close(pipe)
 
 
@@ -176,7 +176,7 @@ def _become(wanted, descriptors):
         old = getattr(sys, name)
         how = {"encoding": old.encoding, "errors": old.errors, "closefd": False}
         buffering = 1 if number == 2 or (number and os.isatty(number)) else -1
-        setattr(sys, name, open(number, "w" if number else "r", buffering, **how))  # noqa: SIM115
+        setattr(sys, name, open(number, "w" if number else "r", buffering, **how))  # noqa: SIM115 - stays open
     os.environ.clear()
     os.environ.update(wanted["env"])
     os.chdir(wanted["cwd"])

@@ -1,4 +1,4 @@
-"""Writes a transcript into a store, compacts it so many times, and counts what is still there."""
+"""Writes a transcript into a store, compacts it a number of times, and counts what is still there."""
 
 import asyncio
 import json

@@ -21,7 +21,7 @@ OUTPUT_LINES = 400
 """In a transcript of FULL_MESSAGES; shorter transcripts have shorter outputs, as their windows are smaller."""
 FULL_MESSAGES = 2_100
 CALL_EVERY, CORRECTED_EVERY, CORRECTED_AFTER = 10, 15, 11
-"""In turns: how often there is a call, and a claim that is corrected so many turns later."""
+"""In turns: how often there is a call, how often a claim, and how much later the claim is corrected."""
 PINS = 5
 
 EN_FIRST = (

@@ -123,8 +123,8 @@ class Turnlog(Access):
         """Finds the entries of a session by number or by words; with `apply` their words are erased for good.
 
         `redact`: also what still counts. `derived`: also summaries, titles, forks and lines of the convlog that were
-        made of them; they are always listed, and those of the convlog if it is given. Without `where`: in all
-        sessions, by `text` only. `by`: whoever asks.
+        made of them; they are always listed, and those of the convlog if it is given. Without `where`: in all sessions,
+        by `text` only. `by`: the principal who asks.
         """
         row = (await self.session(where)).row if where is not None else None
         sessions = self.sessions if by is None else self.sessions.acting_for(by)

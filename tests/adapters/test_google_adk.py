@@ -854,7 +854,7 @@ def test_adks_command_line_makes_the_service_from_a_uri(tmp_path):
 
 
 class WindowLlm(BaseLlm):
-    """A model that takes so many characters, and refuses more as Google's API does."""
+    """A model that takes a number of characters, and refuses more as Google's API does."""
 
     most: int
     asked: list = Field(default_factory=list)

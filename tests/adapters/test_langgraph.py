@@ -1,4 +1,4 @@
-"""LangGraph on a Turnlog store: beside SqliteSaver, in graphs, what is shown of a thread, and its space on disk."""
+"""LangGraph on a Turnlog store: against SqliteSaver, in graphs, what is shown of a thread, its space on disk."""
 
 import asyncio
 import sqlite3

@@ -18,13 +18,13 @@ from turnlog.errors import Busy, Conflict, TurnlogError, UsageError
 
 agents = pytest.importorskip("agents", reason="needs openai-agents (requirements/test.txt)")
 
-from agents import SQLiteSession  # noqa: E402
-from agents.run_internal.items import drop_orphan_function_calls  # noqa: E402
+from agents import SQLiteSession  # noqa: E402 - only if the package is there
+from agents.run_internal.items import drop_orphan_function_calls  # noqa: E402 - only if the package is there
 
-from turnlog.adapters import responses  # noqa: E402
-from turnlog.adapters.fitting import fit  # noqa: E402
-from turnlog.adapters.openai_agents import TurnlogSession, guarded, stored  # noqa: E402
-from turnlog.core.guard import Limits  # noqa: E402
+from turnlog.adapters import responses  # noqa: E402 - only if the package is there
+from turnlog.adapters.fitting import fit  # noqa: E402 - only if the package is there
+from turnlog.adapters.openai_agents import TurnlogSession, guarded, stored  # noqa: E402 - only if the package is there
+from turnlog.core.guard import Limits  # noqa: E402 - only if the package is there
 
 TEXT = st.text(st.characters(), max_size=12)  # with NUL and lone surrogates
 JSON = st.recursive(
@@ -490,7 +490,7 @@ def test_a_child_forked_during_a_guarded_call_may_not_write():
 
 
 class WindowModel(agents.Model):
-    """A model that refuses more than so many characters, as OpenAI's API does."""
+    """A model that refuses more than a number of characters, as OpenAI's API does."""
 
     def __init__(self, most):
         self.most = most
@@ -507,11 +507,11 @@ class WindowModel(agents.Model):
             error.status_code, error.code, error.body = 400, "context_length_exceeded", None
             raise error
 
-    async def get_response(self, system_instructions, input, *args, **kwargs):  # noqa: A002
+    async def get_response(self, system_instructions, input, *args, **kwargs):  # noqa: A002 - the framework's name
         self._check(input)
         return "answer"
 
-    async def stream_response(self, system_instructions, input, *args, **kwargs):  # noqa: A002
+    async def stream_response(self, system_instructions, input, *args, **kwargs):  # noqa: A002 - the framework's name
         self._check(input)
         yield "first"
         yield "second"

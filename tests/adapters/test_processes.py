@@ -1,5 +1,5 @@
 """LangGraph and the Claude Agent SDK with several processes: nothing is lost, and a killed writer leaves whole writes.
-The other adapters have these tests beside their own.
+The other adapters have these tests in their own modules.
 """
 
 import os

@@ -117,7 +117,7 @@ class Desk:
 
     async def settled(self):
         """Every message that came in has its reply."""
-        while await self.t.store.ledger.list(PENDING):  # noqa: ASYNC110
+        while await self.t.store.ledger.list(PENDING):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
 
     async def delivered(self):

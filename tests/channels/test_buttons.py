@@ -345,7 +345,7 @@ def test_a_question_that_a_process_died_before_putting_is_put_by_the_next_one_on
         async with talking(tmp_path, world, on, sent) as d:
             d.gateway._questions.ask = lose
             await d.bring(on.kind, on.say(world, "go"))
-            while not [row for row in (await d.t.sessions.list()).items if row.waiting]:  # noqa: ASYNC110
+            while not [row for row in (await d.t.sessions.list()).items if row.waiting]:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.01)
         assert world.telegram.sent == []
         async with talking(tmp_path, world, on, sent, [{"text": "finished."}]) as d:

@@ -1,4 +1,4 @@
-"""The commands beside the server: a platform played in the terminal, what is on its way out, memory and expiry."""
+"""Commands besides `serve`: a platform imitated in the terminal, replies that wait to be sent, memory and expiry."""
 
 import asyncio
 import json

@@ -208,7 +208,7 @@ def test_discord_the_library_brings_messages_from_a_gateway_and_each_is_answered
                 ]
                 for message in (*messages, messages[0]):
                     await world.discord.bring(message)
-                while len(world.discord.sent) < 4:  # noqa: ASYNC110
+                while len(world.discord.sent) < 4:  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(0.05)
                 await d.settled()
                 assert sorted(await d.users()) == [

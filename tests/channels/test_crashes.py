@@ -62,7 +62,7 @@ def test_whatever_write_was_the_last_one_the_message_is_answered_once(tmp_path, 
             async with desk(url, world, world.settings("webhook"), provider, start=True) as d:
                 if not acknowledged:
                     await d.bring("webhook", hook)
-                while not world.webhook.sent:  # noqa: ASYNC110
+                while not world.webhook.sent:  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(0.01)
                 await d.bring("webhook", hook)
                 await d.settled()

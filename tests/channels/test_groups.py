@@ -301,7 +301,7 @@ def test_discord_tells_by_name_reply_and_role(tmp_path, world):
                     message("to you", replied=me),
                 ):
                     await world.discord.bring(made)
-                while len(world.discord.sent) < 2:  # noqa: ASYNC110
+                while len(world.discord.sent) < 2:  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(0.05)
                 await d.settled()
                 said = [text for _, text in await d.users()]

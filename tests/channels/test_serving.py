@@ -1,4 +1,4 @@
-"""Channels of a real server in a process of its own, with the platform served beside it; killed and started again."""
+"""Channels of a real server in its own process, with an imitated platform; the server is killed and started again."""
 
 import asyncio
 import json

@@ -125,7 +125,7 @@ def test_that_an_answer_is_under_way_is_shown(url, world):
         async with desk(url, world, world.settings("telegram"), provider) as d:
             await d.bring("telegram", telegram_hook(world.telegram.update("hello")))
             await provider.reached[0].wait()
-            while not world.telegram.typing:  # noqa: ASYNC110
+            while not world.telegram.typing:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.01)
             provider.go[0].set()
             await d.delivered()
@@ -327,7 +327,7 @@ def test_an_answer_too_old_to_matter_expires(url, world):
 
 def test_two_processes_at_one_store_send_each_answer_once_and_one_takes_over_from_the_other(url, world):
     async def sent(count):
-        while len(world.telegram.sent) < count:  # noqa: ASYNC110
+        while len(world.telegram.sent) < count:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.02)
 
     async def main():
@@ -421,7 +421,7 @@ def test_what_a_server_that_died_has_left_unanswered_is_answered_by_another_at_t
                 await asyncio.sleep(0.2)
                 assert world.telegram.sent == []  # its turn still runs
                 provider.go[0].set()
-                while not world.telegram.sent:  # noqa: ASYNC110
+                while not world.telegram.sent:  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(0.02)
                 assert world.telegram.texts() == ["by the other"]
 

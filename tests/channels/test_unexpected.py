@@ -74,7 +74,7 @@ def test_facts_that_cannot_be_read_stop_nothing_but_themselves(url, world):
         async with desk(url, world, world.settings("telegram"), provider, start=True) as here:
             ledger = here.t.store.ledger
             await here.bring("telegram", telegram_hook(world.telegram.update("hi")))
-            while not world.telegram.sent:  # noqa: ASYNC110
+            while not world.telegram.sent:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.02)
             assert [message["text"] for message in world.telegram.sent] == ["hello"]
             assert await Tokens(ledger).list() == []
@@ -173,7 +173,7 @@ def test_a_running_outbox_does_not_spin_on_a_channel_that_fails_and_goes_on_when
             outbox = Outbox(store, {("odd", None): channel}, clock=clock, on_delivered=delivered)
             await outbox.put("a", reply())
             running = asyncio.create_task(outbox.run())
-            while channel.sends == 0:  # noqa: ASYNC110
+            while channel.sends == 0:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
             for number in range(50):  # each wakes it
                 await outbox.put(f"n{number}", reply(chat=f"other {number}"))
@@ -266,7 +266,7 @@ def test_a_platform_that_answers_nonsense_is_asked_again_and_heard_when_it_has_c
         provider = ScriptedProvider([{"text": "hello"}])
         world.telegram.bring(world.telegram.update("hi"))
         async with desk(f"sqlite:{tmp_path}/s.db", world_like, settings, provider, start=True):
-            while not world.telegram.sent:  # noqa: ASYNC110
+            while not world.telegram.sent:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.02)
 
     before = background.failures().get("channel telegram", 0)

@@ -73,7 +73,7 @@ class Terminal:
             self.wait(lambda text=text: text in self.text, repr(text))
 
     def prompt(self, count=None):
-        """Waits for an empty prompt as the last of so many, below which nothing but the status line stands."""
+        """Waits until there are this many prompts, and the last one is empty, with only the status line below it."""
         self.wait(lambda: self._prompts() >= (count or 1) and self._is_ready(), f"prompt {count or ''}")
 
     def _prompts(self):

@@ -67,7 +67,7 @@ class Machine:
         return json.loads(done.stdout.splitlines()[-1])
 
     def node(self, environment, script, **how):
-        """Node looks for packages beside the script, so it runs as a copy there."""
+        """Node looks for packages next to the script, so a copy of the script runs there."""
         copy = shutil.copy(SCRIPTS / f"{script}.mjs", needs(environment) / f"{script}-{os.getpid()}.mjs")
         try:
             done = self.run("node", copy, **how)

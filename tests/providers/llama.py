@@ -45,7 +45,7 @@ def llama_server(n_ctx=2048, *, api_key=""):
 
 
 def use_one_thread(parameters):
-    """Several wait for each other in a busy loop: beside other work that costs five times the processor time."""
+    """Several wait for each other in a busy loop: while other work runs, that costs five times the processor time."""
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
 
 

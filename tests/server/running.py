@@ -112,7 +112,7 @@ def run_turnlog(args, env, **how):
 
 
 def turnlog(args, env=None, serve_args=()):
-    """A command beside the server; at the same store."""
+    """A command that runs while the server does, at the same store."""
     store = serve_args[serve_args.index("--store") + 1 :][:1] if "--store" in serve_args else []
     beside = {name: value for name, value in (env or {}).items() if name != "TURNLOG_REQUEST_LOG"}
     return warm.run(*args, *(["--store", *store] if store else []), env=_clean(beside))

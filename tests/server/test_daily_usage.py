@@ -1,4 +1,4 @@
-"""Usage by day: everything is counted once, whoever counts it and whoever wrote it."""
+"""Usage by day: everything is counted once, whichever server counts it and whichever program wrote it."""
 
 import asyncio
 from datetime import date

@@ -1,4 +1,4 @@
-"""Every line that `turnlog serve` writes to stderr is one JSON object, whoever wrote it."""
+"""Every line that `turnlog serve` writes to stderr is one JSON object, whichever library wrote it."""
 
 import json
 import socket

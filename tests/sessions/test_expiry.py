@@ -10,8 +10,8 @@ import pytest
 import turnlog
 from turnlog import NotFound, Query
 from turnlog.core.entries import Title
-from turnlog.sessions import expiry
 from turnlog.sessions.expiry import expire, is_over
+from turnlog.stores import finding
 from turnlog.testing import FixedClock, ScriptedProvider, answered, said
 
 from ..turns.talk import KEY, ask, log, run, words
@@ -227,7 +227,7 @@ def test_expiring_many_sessions_leaves_room_for_others_at_each_of_them(url):
 
 def test_expiring_looks_at_each_session_once_however_many_pages_they_fill(url, monkeypatch):
     async def story():
-        monkeypatch.setattr(expiry, "PAGE_MAX", 7)
+        monkeypatch.setattr(finding, "PAGE_MAX", 7)
         clock = FixedClock()
         async with opened(url, clock) as t:
             made = []

@@ -1,4 +1,4 @@
-"""What the index of a JSONL store announces holds until the append it was made for is over, whoever looks meanwhile."""
+"""An announcement in the index of a JSONL store stays until its append is over, whichever process looks meanwhile."""
 
 import asyncio
 import os

@@ -80,7 +80,7 @@ def test_a_file_that_another_removed_is_not_mistaken_for_a_lock(tmp_path):
             assert names(tmp_path) == ["s.lock"]
             assert await refused(three)
             three.close()
-            assert names(tmp_path) == ["s.lock"], "whoever does not hold it does not remove it"
+            assert names(tmp_path) == ["s.lock"], "only its holder removes it"
 
     asyncio.run(story())
 

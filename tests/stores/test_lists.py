@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from turnlog import Query, open_store
 from turnlog.core.query import UNTRASHED, rank
+from turnlog.stores import finding
 from turnlog.stores.sqlite import opening, statements as statements, store as sqlite_store
 from turnlog.stores.sqlite.connection import SqliteConnection
 from turnlog.testing import answered, entry, opened, said
@@ -28,6 +29,22 @@ async def plant(store, count=40):
 
 
 all_pages = FindingContract.all_pages
+
+
+@pytest.mark.parametrize("size", [1, 7, 10, 40, 200])
+def test_every_row_is_given_once_whatever_the_size_of_a_page(size, monkeypatch):
+    monkeypatch.setattr(finding, "PAGE_MAX", size)
+
+    async def look():
+        async with open_store("memory:") as store:
+            await plant(store)
+            rows = [row.id async for row in finding.every_row(store.find, Query(limit=3))]
+            assert sorted(rows) == [f"s{n:03}" for n in range(40)]
+            ops = [row async for row in finding.every_row(store.find, Query(agent="ops"))]
+            assert {row.agent for row in ops} == {"ops"}
+            assert not [row async for row in finding.every_row(store.find, Query(agent="nobody"))]
+
+    asyncio.run(look())
 
 
 @pytest.mark.parametrize("few", [0, 5, 10_000])

@@ -25,7 +25,9 @@ LEDGER_NAMED = re.compile(r"space = .*key = |INTO turnlog\.ledger", re.IGNORECAS
 BY_PLACE = "FROM turnlog.sessions s WHERE s.session_key = %s)"
 """Asked once for a place that nobody has written to before, in case the ledger was lost: an index of each partition."""
 BACKGROUND = ("indexed_to <", "searched_to <", "has_older", "fold <")
-"""What the search index and an upgrade do beside turns: they walk through indexes that hold only what is left to do."""
+"""Statements of the search index and of an upgrade, which run apart from turns: they read indexes that hold only the
+remaining work.
+"""
 
 
 def test_every_table_that_grows_is_keyed_by_session_first_or_by_its_own_full_key(tmp_path):

@@ -1,6 +1,7 @@
 """Plain questions, identifiers by parts and filters, in a transcript that was not written for the search.
 
-A question names a text that one of the first so many hits must have. Every store answers the same.
+A question names a text that one of the first hits must have, and how many hits count as the first. Every store answers
+the same.
 """
 
 import asyncio

@@ -47,7 +47,7 @@ SCHEMAS = [
     (float, {"type": "number"}, 1.5, "x"),
     (bool, {"type": "boolean"}, True, "maybe"),
     (None, {"type": "null"}, None, 1),
-    (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}, None, "x"),  # noqa: UP045
+    (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}, None, "x"),  # noqa: UP045 - as users write it
     (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}, "a", []),
     (Literal["a", "b"], {"enum": ["a", "b"]}, "b", "c"),
     (Colour, {"title": "Colour", "enum": ["blue", "red"]}, "red", "green"),
@@ -310,7 +310,7 @@ def stars(**names: str): ...
 def positional(a: int, /): ...
 def custom(a: Custom): ...
 def undecidable(a: Point | Address): ...
-def unknown(a: "Nowhere"): ...  # noqa: F821
+def unknown(a: "Nowhere"): ...  # noqa: F821 - the test needs it
 
 
 @pytest.mark.parametrize("function", [star, stars, positional, custom, undecidable, unknown, lambda: 1])

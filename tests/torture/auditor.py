@@ -49,7 +49,7 @@ class Auditor:
             await server.serve_forever()
 
     async def _hear(self, reader, writer):
-        with suppress(ConnectionError):  # whoever told it was killed meanwhile
+        with suppress(ConnectionError):  # the process that sent it was killed meanwhile
             while line := await reader.readline():
                 writer.write(json.dumps(await self._answer(json.loads(line))).encode() + b"\n")
                 await writer.drain()

@@ -53,7 +53,7 @@ def all_text(prompt):
 
 
 async def chat(t, turns, *, first=1, size=0, where=KEY):
-    """Turns that each say a fact of their own, padded to so many characters."""
+    """Turns that each say a fact of their own, padded to this many characters."""
     for n in range(first, first + turns):
         await ask(t, fact(n, size), where)
 

@@ -32,7 +32,7 @@ def opened(url, provider, **flags):
 
 
 async def until(check):
-    while not check():  # noqa: ASYNC110
+    while not check():  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0.01)
 
 
@@ -85,12 +85,12 @@ def test_a_reply_that_was_stored_unheard_is_not_stored_again(tmp_path, own_serve
                     locking.execute("SELECT FROM turnlog.sessions FOR UPDATE")
                     provider.go[0].set()
                     waiting = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%append_%' AND wait_event_type = 'Lock'"
-                    while not own_server.sql(waiting):  # noqa: ASYNC110
+                    while not own_server.sql(waiting):  # noqa: ASYNC110 - it has no event
                         await asyncio.sleep(0.01)
                     proxy.silent = True
                     proxy.cut()
                 session_id = (await asyncio.to_thread(sessions_in, own_server, name))[0]
-                while not any(isinstance(e, Assistant) for e in await direct.read(session_id)):  # noqa: ASYNC110
+                while not any(isinstance(e, Assistant) for e in await direct.read(session_id)):  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(0.02)
                 await until(lambda: not lease.live)
                 assert not listening.done()

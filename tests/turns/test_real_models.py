@@ -56,7 +56,7 @@ def real(base_url, window):
 
 @asynccontextmanager
 async def talking(url, provider, **options):
-    """A provider that is handed in belongs to whoever made it."""
+    """A provider that is passed in belongs to the code that made it."""
     async with aclosing(Closing(provider)), opened(url, provider, **options) as t:
         yield t
 

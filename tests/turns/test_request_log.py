@@ -1,4 +1,4 @@
-"""The request log: one whole line for each request, whoever writes, and nobody else can read it."""
+"""The request log: one whole line for each request, whichever process writes it, and only its owner can read it."""
 
 import json
 import stat

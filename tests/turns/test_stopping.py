@@ -55,7 +55,7 @@ def test_a_message_that_interrupts_stops_a_turn_of_another_process_in_the_middle
             assert isinstance((await heard(other, ticket))[-1], Done)
             told = words(await log(one))
             assert [text for _, text in told].count("second") <= 1
-            assert told[-1] in (("assistant", "answer"), ("assistant", "theirs")), "whoever is faster"
+            assert told[-1] in (("assistant", "answer"), ("assistant", "theirs")), "whichever is faster"
 
     run(main())
 

@@ -39,7 +39,7 @@ async def plant_states(library, convlog):
 
 
 async def rows(page, n):
-    """Until the table has so many."""
+    """Waits until the table has this many."""
     await page.locator(f"#rows tbody tr:nth-child({n}):last-child").wait_for()
 
 
@@ -294,7 +294,7 @@ def test_a_token_is_made_used_and_revoked_on_the_page(tmp_path):
                 await visitor.goto("/tokens")
                 assert text not in await page.content()
                 while await row.get_by_text("never").count():
-                    await page.reload()  # it is written beside the request
+                    await page.reload()  # it is written by a task of its own
                 assert await row.locator("time").count() == 2
                 await row.get_by_text("Revoke…").click()
                 await row.get_by_role("button", name="Revoke the token of ann").click()

@@ -22,7 +22,7 @@ OPAQUE = "google_adk"
 RESULT = "result_in"
 """The field of `raw` that says where in the response of a function the text of the entry belongs."""
 PROJECTED_MAX_BYTES = 8 * 1024 * 1024
-"""A larger event is stored once, as an opaque one: a message holds `raw` beside its own fields."""
+"""A larger event is stored once, as an opaque one: a message would hold it in its own fields and in `raw`."""
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 

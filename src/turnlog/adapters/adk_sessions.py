@@ -17,18 +17,19 @@ Everything here runs in the store's loop, with events and values as JSON.
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
+from functools import lru_cache
 from typing import Any
 
 from ..core import keys as session_keys
 from ..core.entries import Compaction, Entry, Facts, Title
 from ..core.facts import Fact
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.session import Session, active, live_path, marks_of, on_path
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores.finding import every_row
 from .adk_events import EventJson, entry_of, event_of
 from .adk_state import (
     APP,
@@ -62,17 +63,8 @@ RACES_MAX = 20
 
 class AdkSessions:
     def __init__(self) -> None:
-        self._logs: OrderedDict[session_keys.SessionKey, SessionLog] = OrderedDict()
+        self.log_of: Callable[[session_keys.SessionKey], SessionLog] = lru_cache(LOGS_MAX)(SessionLog)
         self._locks: dict[session_keys.SessionKey, asyncio.Lock] = {}
-
-    def log_of(self, key: session_keys.SessionKey) -> SessionLog:
-        log = self._logs.get(key)
-        if log is None:
-            log = self._logs[key] = SessionLog(key)
-            if len(self._logs) > LOGS_MAX:
-                self._logs.popitem(last=False)
-        self._logs.move_to_end(key)
-        return log
 
     def lock(self, place: AdkPlace) -> asyncio.Lock:
         """Held while an event is appended: the copies of a session that one process has are written one by one."""
@@ -181,7 +173,7 @@ class AdkSessions:
         states: dict[str, StateValues] = {}
         of_app = values_of(await self._state(t, key_of(CHANNEL, "%app", account=app)))
         found: list[StoredSession] = []
-        for row in await _rows(t, prefix):
+        for row in [one async for one in every_row(t.store.find, Query(key_prefix=prefix, status="active"))]:
             key = session_keys.parse(row.key)
             if key.thread is None or key.thread == "%user":
                 continue
@@ -285,14 +277,3 @@ def _shown(entries: Iterable[Entry], row: Session) -> list[StoredEvent]:
         elif (event := event_of(entry)) is not None:
             found.append(StoredEvent(event, entry.seq))
     return found
-
-
-async def _rows(t: Turnlog, prefix: str) -> list[Session]:
-    found: list[Session] = []
-    cursor: str | None = None
-    while True:
-        page = await t.store.find(Query(key_prefix=prefix, status="active", limit=PAGE_MAX, cursor=cursor))
-        found += page.items
-        cursor = page.next
-        if cursor is None:
-            return found

@@ -11,18 +11,19 @@ A line that comes again with the same `uuid` is not stored again, whichever proc
 """
 
 import json
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, NotRequired, TypeAlias, TypedDict, cast
 
 from ..core import keys as session_keys
 from ..core.entries import Assistant, Entry, Facts, Foreign, User
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.session import Session, live_path, marks_of, on_path
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores.finding import every_row
 from .blocks import content_of, fields_of
 from .framework import framework
 from .not_storable import NotStorable
@@ -71,7 +72,8 @@ class TurnlogSessionStore:
 
     def __init__(self, url: str | None = None, *, store: Turnlog | None = None) -> None:
         self._holder = holder(url, store, if_absent="memory:")
-        self._transcripts: OrderedDict[str, WrittenTranscript] = OrderedDict()
+        self._transcript: Callable[[session_keys.SessionKey], WrittenTranscript]
+        self._transcript = lru_cache(TRANSCRIPTS_MAX)(WrittenTranscript)
 
     async def append(self, key: TranscriptKey, entries: Sequence[Line]) -> None:
         """Stores the lines that are new, all or none; durable on return."""
@@ -113,16 +115,6 @@ class TurnlogSessionStore:
         if place.thread is None:
             for _, inner in await _rows(t, f"{session_keys.format(place)}:thread:"):
                 await self._transcript(inner).log.delete(t)
-
-    def _transcript(self, place: session_keys.SessionKey) -> "WrittenTranscript":
-        name = session_keys.format(place)
-        found = self._transcripts.get(name)
-        if found is None:
-            found = self._transcripts[name] = WrittenTranscript(place)
-            if len(self._transcripts) > TRANSCRIPTS_MAX:
-                self._transcripts.popitem(last=False)
-        self._transcripts.move_to_end(name)
-        return found
 
     def close(self) -> None:
         """Gives up the store. What is stored stays."""
@@ -273,13 +265,8 @@ async def _lines(t: Turnlog, log: SessionLog) -> list[Line] | None:
 
 
 async def _rows(t: Turnlog, prefix: str) -> list[tuple[Session, session_keys.SessionKey]]:
-    found: list[tuple[Session, session_keys.SessionKey]] = []
-    cursor: str | None = None
-    while True:
-        page = await t.store.find(Query(key_prefix=prefix, status="active", limit=PAGE_MAX, cursor=cursor))
-        found += [(row, session_keys.parse(row.key)) for row in page.items]
-        if (cursor := page.next) is None:
-            return found
+    rows = every_row(t.store.find, Query(key_prefix=prefix, status="active"))
+    return [(row, session_keys.parse(row.key)) async for row in rows]
 
 
 async def _summaries(t: Turnlog, prefix: str) -> list[SummaryRow]:

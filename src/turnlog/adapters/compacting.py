@@ -6,15 +6,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import guard
-from ..core.compaction import Keep
-from ..core.entries import Transcript
 from ..core.guard import Compact, Limits
 from ..core.session import Session
 from ..errors import ProviderError
 from ..library import Turnlog
 from ..sessions import EDIT_WAIT_S
 from ..settings import limits_of
-from ..turns.compactor import Compactor, Folded
+from ..turns.compactor import Compactor, Folded, asked_for
 from ..turns.journal import Journal
 from ..turns.own_call import Summarise, summariser
 from .session_log import SessionLog
@@ -73,15 +71,5 @@ async def compact(t: Turnlog, where: SessionLog, policy: Policy, *, force: bool)
 
 
 async def _due(t: Turnlog, row: Session, bounds: Limits) -> Compact | None:
-    """Without the lease, which a session that is far from its limit never needs for this."""
+    """Looks without the lease: most sessions are far from their limit and need no compaction."""
     return guard.compact_if_due((await t.sessions.load(row)).entries, bounds)
-
-
-def asked_for(transcript: Transcript, bounds: Limits) -> Compact | None:
-    """Compacts also what would fit: if a token budget keeps everything, all but the last turn."""
-    plan = guard.worthwhile(transcript, bounds)
-    if plan is None and bounds.keep.kind == "tokens":
-        plan = guard.worthwhile(transcript, replace(bounds, keep=Keep("turns", 1)))
-    if plan is None:
-        return None
-    return Compact(plan, "manual", guard.size_after(transcript, (), bounds), guard.again_shortened(plan))

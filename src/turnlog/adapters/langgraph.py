@@ -302,7 +302,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
 
 def default_serializer() -> JsonPlusSerializer:
-    """LangGraph's msgpack, never pickle, and strict: whoever can write to the store must not choose what is called.
+    """LangGraph's msgpack, never pickle, and strict: somebody who can write to the store must not be able to choose
+    which code is called.
 
     A type that is neither LangChain's nor Python's own then comes back as plain data. With
     LANGGRAPH_STRICT_MSGPACK=true LangGraph adds the types of the graph's state; with =false everything is allowed, as

@@ -90,7 +90,9 @@ class TurnlogSession(SessionABC):
     async def get_items(
         self, limit: int | None = None, *, wrapper: "RunContextWrapper[Any] | None" = None
     ) -> "list[TResponseInputItem]":
-        """The live items, oldest first. `limit`: the newest so many; None: that of the settings; negative: all."""
+        """The live items, oldest first. `limit`: only this many of the newest; None: the limit of the settings;
+        negative: all.
+        """
         settings = self.session_settings
         wanted = limit if limit is not None else settings.limit if settings else None
         if wanted == 0:
@@ -292,7 +294,7 @@ async def _newest_of(t: Turnlog, row: Session, entries: AsyncIterable[Entry], mo
 
 
 async def all_items(t: Turnlog, row: Session) -> list[tuple[Entry, Item]]:
-    """All items from the boundary on; those before it as one item, the summary."""
+    """All items from the boundary on. One item, the summary, stands for those before it."""
     entries = with_words((await t.sessions.load(row)).entries)
     live = entries
     if any(mark.kind == "rewind" for mark in row.marks):

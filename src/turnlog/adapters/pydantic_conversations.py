@@ -13,8 +13,9 @@ its own. Everything here runs in the store's loop, with records and messages as 
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -22,10 +23,11 @@ from msgspec import Struct
 from ..core import keys as session_keys
 from ..core.entries import ERASED, Assistant, Entry, Facts, Rewind
 from ..core.facts import Fact
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.session import Session
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores.finding import every_row
 from . import pydantic_messages
 from .session_log import AGENT, READ_MAX, SessionLog, fact_name, key_of
 
@@ -54,20 +56,15 @@ class RevisionConflict(Conflict):
     """The conversation was saved or deleted since it was loaded, or exists already."""
 
 
+def _log_of(conversation: str) -> SessionLog:
+    return SessionLog(key_of(CHANNEL, conversation))
+
+
 class PydanticConversations:
     def __init__(self) -> None:
-        self._logs: OrderedDict[str, SessionLog] = OrderedDict()
+        self.log_of: Callable[[str], SessionLog] = lru_cache(LOGS_MAX)(_log_of)
         self._places: OrderedDict[str, str] = OrderedDict()
         """Id of an entry → id of its conversation."""
-
-    def log_of(self, conversation: str) -> SessionLog:
-        log = self._logs.get(conversation)
-        if log is None:
-            log = self._logs[conversation] = SessionLog(key_of(CHANNEL, conversation))
-            if len(self._logs) > LOGS_MAX:
-                self._logs.popitem(last=False)
-        self._logs.move_to_end(conversation)
-        return log
 
     async def record(self, t: Turnlog, conversation: str) -> Json | None:
         _, fact = await self._found(t, conversation)
@@ -166,7 +163,7 @@ class PydanticConversations:
         return (await self._located(t, entry_id))[1].held
 
     async def history(self, t: Turnlog, head: str, limit: int | None = None) -> list[FoundItem]:
-        """The messages up to `head`, oldest first; with `limit`, the last so many."""
+        """The messages up to `head`, oldest first; with `limit`, only this many of the newest."""
         row, last = await self._located(t, head)
         found: list[FoundItem] = []
         wanted: str | None = head
@@ -260,11 +257,5 @@ def _plain(item: Json) -> Json:
 
 async def _rows(t: Turnlog) -> list[Session]:
     prefix = f"agent:{AGENT}:{CHANNEL}:direct:"
-    found: list[Session] = []
-    cursor: str | None = None
-    while True:
-        page = await t.store.find(Query(key_prefix=prefix, status="active", limit=PAGE_MAX, cursor=cursor))
-        found += page.items
-        cursor = page.next
-        if cursor is None:
-            return sorted(found, key=lambda row: (row.created_at, row.id))
+    found = [row async for row in every_row(t.store.find, Query(key_prefix=prefix, status="active"))]
+    return sorted(found, key=lambda row: (row.created_at, row.id))

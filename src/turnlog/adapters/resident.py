@@ -6,9 +6,9 @@
 
 Frameworks create session objects in plain functions, often one for each request, and use them from many event loops,
 from threads without one, and under trio. So opening is shared: two URLs that mean the same file are one Turnlog. An
-object that is closed gives up its claim, and the last one to do so closes the store. An object that is only forgotten
-gives up its claim too, but the store stays open for the next one: opening costs more than a request. At the end of the
-interpreter everything is closed. A forked child opens anew.
+object that is closed gives up its claim, and the last one to do so closes the store. An object that is dropped without
+being closed gives up its claim too, but the store stays open for the next one: opening costs more than a request. At
+the end of the interpreter everything is closed. A forked child opens anew.
 
 `memory:` is private to the object that names it. A caller that has opened Turnlog itself lends it (`Lent`): then work
 runs in the caller's own loop, without a detour through the thread.
@@ -35,7 +35,7 @@ T = TypeVar("T")
 StoreWork: TypeAlias = Callable[[Turnlog], Coroutine[Any, Any, T]]
 """Something to do with an open Turnlog, in its loop."""
 IN_PLACE_S = 0.05
-"""How long an asynchronous caller waits in place for a store in memory."""
+"""How long an asynchronous caller waits for a store in memory without giving way to other tasks."""
 
 
 class AdapterClosed(UsageError, RuntimeError):
@@ -112,7 +112,7 @@ class Resident:
 
     async def call(self, work: StoreWork[T]) -> T:
         store = self._store
-        # Memory answers sooner than a busy loop comes back to its caller.
+        # A store in memory answers sooner than a busy loop returns to the caller.
         in_place_s = IN_PLACE_S if store is not None and store.is_private else 0
         return await self._engine.arun(self._do(work), settle=True, in_place_s=in_place_s)
 
@@ -197,7 +197,7 @@ class Resident:
 
 
 def _unclaim(engine: Engine, store: SharedStore) -> None:
-    """An object was forgotten without being closed. Nobody else can reach a private store: it is closed."""
+    """An object was dropped without being closed. Nobody else can reach a private store, so it is closed."""
     with _lock:
         store.claims -= 1
     if store.is_private and store.is_open and store.entered is not None:

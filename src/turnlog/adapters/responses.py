@@ -32,7 +32,7 @@ CHANNEL = "openai_agents"
 OPAQUE = "openai_agents"
 """The field of a `foreign` entry's `raw` that holds the item; others of that type are not items."""
 PROJECTED_MAX_BYTES = 8 * 1024 * 1024
-"""A larger item is stored once: as an opaque one, because an entry holds `raw` beside its own fields."""
+"""A larger item is stored once, as an opaque one: a message would hold it in its own fields and in `raw`."""
 
 
 PLAIN_MAX_CHARS = 100_000

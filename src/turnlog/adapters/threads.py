@@ -8,6 +8,7 @@ values that were read or written once are remembered.
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
@@ -15,10 +16,11 @@ from msgspec import Struct
 from ..core import keys as session_keys
 from ..core.entries import Entry, Facts
 from ..core.facts import Fact
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.session import Session
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores.finding import every_row
 from . import checkpoints
 from .blocks import fields_of
 from .checkpoints import APP, ChannelFacts, CheckpointAddress, PendingFact, StoredCheckpoint
@@ -90,23 +92,18 @@ class NewCheckpoint(Struct, frozen=True):
     """(id, what makes its entry) of each message of the thread, in order."""
 
 
+def _log_of(thread: str) -> SessionLog:
+    return SessionLog(key_of(CHANNEL, thread))
+
+
 class LangGraphThreads:
     def __init__(self) -> None:
-        self._logs: OrderedDict[str, SessionLog] = OrderedDict()
+        self.log_of: Callable[[str], SessionLog] = lru_cache(LOGS_MAX)(_log_of)
         self._known = Remembered()
         self._projected: dict[str, set[str]] = {}
         """Incarnation of the session → ids of messages that are in its log."""
         self._dropped: dict[str, int | None] = {}
         """Incarnation of the session → the entry of `checkpoints.DROPPED` that what is remembered relies on."""
-
-    def log_of(self, thread: str) -> SessionLog:
-        log = self._logs.get(thread)
-        if log is None:
-            log = self._logs[thread] = SessionLog(key_of(CHANNEL, thread))
-            if len(self._logs) > LOGS_MAX:
-                self._logs.popitem(last=False)
-        self._logs.move_to_end(thread)
-        return log
 
     async def put(self, t: Turnlog, thread: str, new: NewCheckpoint) -> None:
         log = self.log_of(thread)
@@ -284,14 +281,8 @@ class LangGraphThreads:
     async def names(self, t: Turnlog) -> "list[str]":
         """All threads, in the order of their ids."""
         prefix = f"agent:{AGENT}:{CHANNEL}:direct:"
-        found: set[str] = set()
-        query = Query(key_prefix=prefix, channel=CHANNEL, status="active", limit=PAGE_MAX)
-        while True:
-            page = await t.store.find(query)
-            found.update(session_keys.parse(row.key).peer for row in page.items)
-            if page.next is None:
-                return sorted(found)
-            query = Query(key_prefix=prefix, channel=CHANNEL, status="active", limit=PAGE_MAX, cursor=page.next)
+        rows = every_row(t.store.find, Query(key_prefix=prefix, channel=CHANNEL, status="active"))
+        return sorted({session_keys.parse(row.key).peer async for row in rows})
 
     async def delete(self, t: Turnlog, thread: str) -> None:
         await self.log_of(thread).delete(t)

@@ -29,7 +29,7 @@ from . import Address, Button, Channel, Outgoing, Rejected, Unsent
 
 PENDING, WAITING, ENDED = "pending", "outbox", "sent"
 UNSENT = "unsent"
-"""Has a copy of each ended reply that was not sent, so that nobody has to search them among all that were."""
+"""Has a copy of each ended reply that was not sent, so that these are found without reading all ended replies."""
 LEASE = "outbox-of-channels"
 """Held by the process that sends, so that no two do."""
 KEPT_S = 8 * 24 * 3600.0

@@ -5,8 +5,8 @@
         └── no lease is held ─────┘
 
 A turn is paused from its `approval` (requested) to the `approval` (resumed) that the next holder of the lease appends
-when every call has its `approval_answer`. So a paused turn is told from one that a crash cut short, and a call that was
-approved runs at most once: after `resumed` nobody takes the turn up again.
+when every call has its `approval_answer`. So a paused turn can be distinguished from a turn that a crash cut short, and
+a call that was approved runs at most once: after `resumed` nobody takes the turn up again.
 """
 
 from collections.abc import Mapping, Sequence

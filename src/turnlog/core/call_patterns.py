@@ -5,7 +5,7 @@
     write_file(path="docs/**")      calls whose argument matches; others may have any value
 
 In a value `*` stands for anything but a slash, `**` for anything, `?` for one character, and a backslash takes away the
-meaning of the next character. One with ".." is never allowed by a pattern with wildcards: `docs/**` must not reach
+meaning of the next character. A value with ".." is never allowed by a pattern with wildcards: `docs/**` must not reach
 `docs/../secret`. A deny list reads broadly: other spellings of a path, other cases and other forms of the same letters
 count too, since some file systems take them for the same.
 """

@@ -1,4 +1,4 @@
-"""Decides how a session goes on for a request that says where: behind an answer, at the tip, or behind an entry.
+"""Decides how a session continues for a request that names the place: after an answer, after an entry, or at the tip.
 
 Such a request brings only what is new, so nothing is compared to find its session. It is compared with what follows
 that place, so that a request that is sent again after a crash is not stored again.

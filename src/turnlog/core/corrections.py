@@ -1,8 +1,8 @@
 """Finds what was corrected: sentences that say so, and statements whose subject was stated otherwise before.
 
-A value that was corrected must not stay alone: either it goes, or its correction stays with it. The rules look at the
-form of single sentences in English and Chinese. They understand nothing, so a correction in other words is missed; one
-sentence too many only costs its tokens.
+A corrected value must not be shown alone: either it is removed, or its correction is shown with it. The rules look at
+the form of single sentences in English and Chinese. They understand nothing, so a correction in other words is missed;
+one sentence too many only costs its tokens.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Facts of a session: values that a program keeps by name beside the messages, in entries of type `facts`.
+"""Facts of a session: values that a program keeps by name, apart from the messages, in entries of type `facts`.
 
 The newest `put` of a name counts, and `drop` ends it; rewinds do not touch facts. A store keeps an index of the names,
 derived from the log: `changes` says what an entry changes in it, `chosen` which names a caller asks for.

@@ -1,7 +1,7 @@
 """Estimates into how many tokens a word is cut, by the letters that are neighbours in it.
 
-"th" and "er" are in one token nearly everywhere, "kz" and "vr" are not: so names, other languages, abbreviations and
-random letters are told apart, which a count of letters cannot do. One table per alphabet serves all tokenisers.
+"th" and "er" are in one token nearly everywhere, "kz" and "vr" are not: this distinguishes names, other languages,
+abbreviations and random letters, which a count of letters cannot do. One table per alphabet serves all tokenisers.
 """
 
 import sys

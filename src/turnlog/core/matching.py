@@ -1,4 +1,4 @@
-"""Decides which session a client's request goes on, from its words alone.
+"""Decides which session a client's request continues, from its words alone.
 
 The name that a client gives picks the place; the words pick the session there. Without a name, a session is recognised
 only by what only it can know: an answer that this server gave in it. Whatever is decided, the prompt that follows holds

@@ -1,4 +1,4 @@
-"""A tail that no model can be sent: it is folded by its newest part alone, so that a session of any size can go on.
+"""A tail too large for any model is folded without being read whole, so that a session of any size can continue.
 
 A log that was never compacted, an import for example, may have a tail of hundreds of megabytes. No window holds a
 hundredth of that, so all but its end has to be folded before the first call, and it is folded without being read: the

@@ -1,7 +1,8 @@
-"""How an answer is to be made: one vocabulary for all model APIs, and what becomes of a parameter that one cannot do.
+"""How an answer is to be made: one vocabulary for all model APIs, and what happens to a parameter that an API lacks.
 
-A provider says which parameters it takes (`Provider.takes`). What it does not take and only shapes how words are chosen
-is left out, and its name is told; what changes what an answer is, such as a JSON schema, is refused.
+A provider says which parameters it takes (`Provider.takes`). If a parameter that it does not take only shapes how words
+are chosen, the parameter is left out, and its name is told. If it changes what an answer is, as a JSON schema does, the
+request is refused.
 """
 
 from collections.abc import Collection

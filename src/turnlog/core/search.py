@@ -66,7 +66,7 @@ class Sought(Struct, frozen=True):
 
 
 class Wanted(Struct, frozen=True):
-    """One list of candidates: entries that have all these terms, at most so many, the newest ones."""
+    """One list of candidates: the newest entries that have all these terms, at most `most`."""
 
     terms: Terms
     most: int
@@ -182,7 +182,7 @@ class _Reader:
 
 
 def _spread(terms: Terms) -> Terms:
-    """At most so many, from all over the query."""
+    """At most `LOOSE_TERMS_MAX`, from all over the query."""
     count = min(len(terms), LOOSE_TERMS_MAX)
     return tuple(terms[n * len(terms) // count] for n in range(count))
 

@@ -1,7 +1,7 @@
 """Reads one section of the settings into its Struct.
 
-All sections complain alike: an unknown key names the nearest known one, and a wrong value says which setting it is,
-where it came from, what was expected and where to read about it.
+All sections report errors in the same way: the error about an unknown key names the nearest known one, and a wrong
+value says which setting it is, where it came from, what was expected and where to read about it.
 """
 
 from collections.abc import Collection, Mapping

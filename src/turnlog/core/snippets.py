@@ -230,7 +230,7 @@ class _Places:
 
 
 def _inside(line: str, wanted: int) -> int:
-    """The place in a line where its normalised text has so many characters."""
+    """The place in a line up to which its normalised text has this many characters."""
     length = 0
     for at, char in enumerate(line):
         if length >= wanted:

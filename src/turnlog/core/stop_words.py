@@ -1,4 +1,4 @@
-"""Words that need not match, because they carry the sentence and not its subject; and how a question is taken apart.
+"""Words that need not match, because they carry the sentence and not its subject; and how a question is split.
 
 English words are separate. In a run of Chinese, Japanese or Korean characters the words of a question are what is left
 between the words listed here. Cutting too often does no harm: a piece of a word occurs wherever the word does.

@@ -7,9 +7,9 @@ from ..runtime.background import run_forever
 from .service import Service
 
 ADOPT_EVERY_S = 1.0
-"""A takeover may take this much longer than a lease takes to run out. Each look is one cheap statement."""
+"""A takeover may begin this long after a lease has expired. Each look is one cheap statement."""
 ADOPT_MAX_S = 5.0
-"""The longest pause after looks that failed: turns of a server that died wait for them."""
+"""The longest pause after looks that failed: the turns of a server that died wait that long."""
 EXPIRE_EVERY_S = 3600.0
 COUNT_EVERY_S = 30.0
 

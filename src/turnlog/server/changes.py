@@ -17,7 +17,7 @@ from ..runtime.background import Loop
 LOOK_S = 1.0
 LOOK_MAX_S = 30.0
 SHARE = 20
-"""A look may take one part in this many of the time."""
+"""Looks take at most one part in this many of the time."""
 ROWS = 50
 FAILED_MAX_S = 5.0
 

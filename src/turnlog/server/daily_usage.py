@@ -1,8 +1,8 @@
 """Turns, errors and tokens by day, agent and model, counted from the logs (decision 0056).
 
 The ledger has one fact a day, which also says up to which moment its entries are counted. A round reads what was
-written since then, whichever program wrote it, and adds it with one compare-and-swap. So nothing is counted twice: not
-after a crash, and not with several servers, of which one wins. Entries that were imported or copied by a fork have
+written since then, whichever program wrote it, and adds it with one compare-and-swap. So nothing is counted twice, even
+after a crash or if several servers count at once: one of them wins. Entries that were imported or copied by a fork have
 older times, and were counted where they were made.
 """
 
@@ -16,12 +16,13 @@ from msgspec.structs import replace
 
 from ..core import usage
 from ..core.entries import Assistant, Entry, Failed
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.rows import Session, milliseconds
 from ..core.usage import ModelUse
 from ..errors import Corrupt, NotFound
 from ..sessions import Sessions
 from ..stores import Clock, Ledger, facts
+from ..stores.finding import every_row
 from ..stores.stamping import now_ms
 
 USAGE = "usage"
@@ -154,17 +155,10 @@ class DailyUsage:
         return found, False
 
     async def _changed(self, since: int) -> AsyncGenerator[Session]:
-        query = Query(limit=PAGE_MAX)
-        while True:
-            page = await self._sessions.list(query)
-            for row in page.items:
-                if row.last_at <= since:
-                    return
-                yield row
-            if page.next is None:
+        async for row in every_row(self._sessions.list, Query()):
+            if row.last_at <= since:
                 return
-            query = replace(query, cursor=page.next)
-            await asyncio.sleep(0)
+            yield row
 
     async def _entries(self, row: Session, since: int) -> AsyncGenerator[Entry]:
         """Newest first, down to that moment; copies of a fork are left out."""

@@ -1,4 +1,4 @@
-r"""Formulas stay as they were written: markdown would eat their backslashes and take their underscores for emphasis.
+r"""Keeps formulas as they were written: markdown would drop their backslashes and read their underscores.
 
 A formula is `$$…$$`, `\(…\)`, `\[…\]`, or `$…$` without a blank at its inner edges and without a digit after it, so
 that prices are not formulas. It ends in the paragraph in which it begins.

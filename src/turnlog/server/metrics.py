@@ -87,7 +87,7 @@ class ProcessCounters(Collector):
 
 
 class ChannelCounts:
-    """What channels bring in and what is sent to them, by the channel's kind: an `outbox.Tally`."""
+    """Counts what channels deliver and what is sent to them, by kind of channel: an `outbox.DeliveryCounter`."""
 
     def __init__(self, here: CollectorRegistry) -> None:
         how = ["kind", "outcome"]

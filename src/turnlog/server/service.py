@@ -163,7 +163,7 @@ class Service:
         return check
 
     def note_use(self, token: Token) -> None:
-        """Writes when a token was last used, beside the request that it came with."""
+        """Writes when a token was last used, in a task of its own: the request does not wait for it."""
         if self.tokens.is_use_due(token.id):
             self._spawn(self.tokens.note_use(token.id), "last use")
 
@@ -273,7 +273,7 @@ class Service:
             background.report("convlog", error)
 
     def on_close(self, close: Callable[[], Awaitable[object]]) -> None:
-        """What a route has opened is closed by this, when the server has stopped."""
+        """Calls this when the server has stopped, to close what a route has opened."""
         self._closers.append(close)
 
     async def close(self) -> None:

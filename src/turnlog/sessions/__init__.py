@@ -152,8 +152,8 @@ class Sessions:
     ) -> Loaded:
         """Reads what a turn needs: the tail, waiting messages, and earlier entries that the tail refers to.
 
-        `session`: its id, or its row, which saves a lookup. `may_be_partial`: of a tail that is larger than any prompt,
-        only the newest part.
+        `session`: its id, or its row, which saves a lookup. `may_be_partial`: if the tail is larger than any prompt,
+        only its newest part is read.
         """
         row = await self._visible(session, incarnation)
         return await reading.load(self._store, row, may_be_partial=may_be_partial)
@@ -167,8 +167,8 @@ class Sessions:
     async def pages(
         self, session: Session | str, *, after: int = 0, damage: DamageList | None = None
     ) -> AsyncGenerator[EntryList]:
-        """All entries, a part at a time, so that a log of any size can be gone through. Damaged places are left out,
-        and added to `damage`.
+        """All entries, page by page, so that a log of any size can be read. Damaged places are left out, and added to
+        `damage`.
         """
         row = await self._visible(session)
         async for page in reading.pages_around_damage(self._store, row, after, damage):

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from ..codecs import native
 from ..core.entries import Entry, Opened
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..errors import Conflict, NotFound
 from ..stores import Clock, LedgerFact, Progress, Store, open_store
+from ..stores.finding import every_row
 from ..stores.stamping import now_ms
 from .checking import checked_async
 from .selection import SELECTED
@@ -125,11 +126,5 @@ async def pages(
 
 
 async def all_ids(store: Store) -> AsyncIterator[str]:
-    query = Query(limit=PAGE_MAX)
-    while True:
-        page = await store.find(query)
-        for row in page.items:
-            yield row.id
-        if page.next is None:
-            return
-        query = replace(query, cursor=page.next)
+    async for row in every_row(store.find, Query()):
+        yield row.id

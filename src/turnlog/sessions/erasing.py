@@ -1,21 +1,21 @@
-"""Finds words in sessions, to erase them: in entries, and in what was made from them (summaries, titles, forks)."""
+"""Finds the words to erase in sessions: in entries, and in what was made from them (summaries, titles, forks)."""
 
 from base64 import b64decode
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct, to_builtins
-from msgspec.structs import replace
 
 from ..core import erasing
 from ..core.entries import Compaction, Entry, Title, Transcript, kind_of, text_of
 from ..core.forks import words_of
 from ..core.principals import Principal
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.rows import Session
 from ..core.session import live_path, marks_of, on_path
 from ..core.user_content import with_words
 from ..errors import Denied, UsageError
+from ..stores.finding import every_row
 from . import Sessions
 
 TEXT_MIN_CHARS = 3
@@ -134,7 +134,7 @@ def _decoded(data: str) -> str:
 
 async def related(sessions: Sessions, row: Session) -> list[Session]:
     """The sessions that were forked from this one or its forks, and those it was forked from."""
-    rows = {one.id: one async for one in every_session(sessions)}
+    rows = {one.id: one async for one in every_row(sessions.list, Query())}
     found = {row.id}
     while True:
         more = {name for name, one in rows.items() if one.forked_from and one.forked_from.id in found}
@@ -142,18 +142,6 @@ async def related(sessions: Sessions, row: Session) -> list[Session]:
         if more <= found:
             return [rows[name] for name in sorted(found - {row.id}) if name in rows]
         found |= more
-
-
-async def every_session(sessions: Sessions) -> AsyncIterator[Session]:
-    """All that the principal may see."""
-    query = Query(limit=PAGE_MAX)
-    while True:
-        page = await sessions.list(query)
-        for row in page.items:
-            yield row
-        if page.next is None:
-            return
-        query = replace(query, cursor=page.next)
 
 
 async def look_in_fork(sessions: Sessions, row: Session, source: Sequence[Entry], text: str | None) -> list[FoundWords]:

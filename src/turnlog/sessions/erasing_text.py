@@ -13,11 +13,13 @@ from msgspec import Struct
 from ..core import keys
 from ..core.erasing import plan
 from ..core.keys import SessionKey
+from ..core.query import Query
 from ..core.rows import Session
 from ..errors import UsageError
 from ..stores import Store
+from ..stores.finding import every_row
 from . import Sessions
-from .erasing import FoundWords, SessionFinds, check_asked, every_session, look, look_in_fork, related
+from .erasing import FoundWords, SessionFinds, check_asked, look, look_in_fork, related
 
 SPACES = ("outbox", "pending", "sent", "unsent", "idempotency", "delivered", "attempts")
 """Spaces of the ledger in which texts may wait or be remembered for a while."""
@@ -64,7 +66,7 @@ class WordEraser:
 
     async def erase(self, asked: EraseRequest) -> EraseReport:
         check_asked(self._sessions.principal, asked.seqs, asked.text, everywhere=asked.row is None)
-        rows = [asked.row] if asked.row else [row async for row in every_session(self._sessions)]
+        rows = [asked.row] if asked.row else [row async for row in every_row(self._sessions.list, Query())]
         finds = [await look(self._sessions, row, asked.seqs, asked.text) for row in rows]
         finds = [one for one in finds if one.entries or one.derived or asked.row]
         forks = await self._forks(asked, finds[0]) if asked.row and finds else []

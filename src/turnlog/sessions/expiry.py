@@ -12,11 +12,12 @@ from typing import Literal
 from msgspec import Struct
 
 from ..core.entries import MESSAGES, Entry, Received
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.reset import parse_reset
 from ..core.session import Session, milliseconds
 from ..errors import Busy, Corrupt, NotFound
 from ..stores import Clock, Store
+from ..stores.finding import every_row
 from . import Sessions
 
 DAY_MS = 24 * 3600 * 1000
@@ -63,7 +64,7 @@ def _last_reset(now_ms: int, minutes: int, zone: tzinfo | None) -> int:
     """Once a day: if an hour occurs twice, the first one counts."""
     now = datetime.fromtimestamp(now_ms / 1000, tz=zone)
     today = now.replace(hour=minutes // 60, minute=minutes % 60, second=0, microsecond=0, fold=0)
-    # Compares timestamps: two times of one zone would be compared by their clock faces.
+    # Compares timestamps: Python compares two times of one zone by their local clock time, not as moments.
     todays = int(today.timestamp() * 1000)
     return todays if todays <= now_ms else int((today - timedelta(days=1)).timestamp() * 1000)
 
@@ -95,19 +96,13 @@ async def expire(
     return due[::-1]
 
 
-async def _candidates(sessions: Sessions, before_ms: int, ttl_days: int | None) -> AsyncIterator[Session]:
+def _candidates(sessions: Sessions, before_ms: int, ttl_days: int | None) -> AsyncIterator[Session]:
     """Sessions without a change since then, newest first.
 
     Page by page: handling a session removes it from the rest of the list, or leaves it where it was.
     """
-    cursor: str | None = f"{max(0, before_ms) + 1}.0"  # no id sorts before this one
-    while cursor is not None:
-        status = "trashed" if ttl_days is None else None
-        page = await sessions.list(Query(status=status, limit=PAGE_MAX, cursor=cursor))
-        await asyncio.sleep(0)
-        for row in page.items:
-            yield row
-        cursor = page.next
+    cursor = f"{max(0, before_ms) + 1}.0"  # no id sorts before this one
+    return every_row(sessions.list, Query(status="trashed" if ttl_days is None else None, cursor=cursor))
 
 
 async def _step(store: Store, row: Session, ttl_days: int | None, trash_days: int, now_ms: int) -> Expired | None:

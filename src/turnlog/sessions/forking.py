@@ -1,6 +1,6 @@
 """Forks: what a new session takes over from its source, and how it finds what it left there.
 
-Nothing here checks a principal. A fork is at the key of its source, so who sees one of them sees both.
+Nothing here checks a principal. A fork has the key of its source, so a principal that may see one of them may see both.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -57,13 +57,13 @@ def _title(source: Session) -> Title | None:
 
 
 def begin(opened: Opened, source: Session, at: int, past: CutPast) -> list[Entry]:
-    """The log of a fork that takes over only that."""
+    """The log of a fork that takes over only what `counting` gives."""
     origin = Origin(id=source.id, seq=at, compaction=past.compaction.seq, copied=past.last)
     return [replace(opened, forked_from=origin), *past.entries]
 
 
 async def path_of(store: Store, row: Session, log: list[Entry]) -> Path:
-    """The path of a whole log, which may be a fork's."""
+    """The path of a whole log, which may be that of a fork."""
     steps = [step async for step in _sources(store, log)]
     said: Sequence[Atom] | None = None
     for n, left in reversed(list(enumerate(steps))):

@@ -1,4 +1,4 @@
-"""Creates sessions, finds those that are named, and carries out the selection of a key: the ledger decides, then the
+"""Creates sessions, finds a session by its name, and carries out the selection of a key: the ledger decides, then the
 logs record it.
 
 Another process may repeat every step: the next opener of a key completes what a dead process left unfinished.

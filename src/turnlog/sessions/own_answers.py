@@ -11,17 +11,18 @@ from typing import Any, cast
 from ..core.atoms import Atom
 from ..core.entries import Foreign
 from ..core.path import Path
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..stores import Ledger, Store
+from ..stores.finding import every_row
 from .forking import path_of
 
 SPACE = "own_answers"
 TTL_S = 30 * 86_400
-"""Who goes on with a conversation after a month can name it."""
+"""A client that continues a conversation after a month can name it."""
 SESSIONS_KEPT = 16
 """Sessions with the same first words and the same answer; the newest are kept."""
 PROBES = 8
-"""Answers of a request that are looked up, the newest first: one is enough, unless the newest were edited."""
+"""The number of answers of a request that are looked up, newest first: one is enough, unless the newest were edited."""
 RACES_MAX = 10
 
 
@@ -68,14 +69,11 @@ def _name(key: str, first: bytes, answer: bytes) -> str:
 
 async def rebuild(store: Store) -> int:
     """Puts the answers of all sessions of clients again; returns the number of sessions."""
-    done, cursor = 0, None
-    while True:
-        page = await store.find(Query(channel="api", limit=PAGE_MAX, cursor=cursor))
-        for row in page.items:
-            log = await store.read(row.id, incarnation=row.incarnation)
-            path = await path_of(store, row, log)
-            if any(isinstance(entry, Foreign) for entry in log):
-                await put(store.ledger, row.key, path)
-                done += 1
-        if (cursor := page.next) is None:
-            return done
+    done = 0
+    async for row in every_row(store.find, Query(channel="api")):
+        log = await store.read(row.id, incarnation=row.incarnation)
+        path = await path_of(store, row, log)
+        if any(isinstance(entry, Foreign) for entry in log):
+            await put(store.ledger, row.key, path)
+            done += 1
+    return done

@@ -17,7 +17,7 @@ from ..stores import Store
 from ..stores.stamping import unreadable
 
 FEW_ENTRIES = 64
-"""So many entries are read at once, whatever their size."""
+"""The number of entries that are read at once, whatever their size."""
 PAGE_ENTRIES = 1_000
 PAGE_BYTES = 8_000_000
 """The size of a page, if none of its entries is larger than those before it."""
@@ -49,7 +49,7 @@ def _named(row: Session) -> list[Interval]:
 async def read(
     store: Store, row: Session, *, after: int = 0, before: int | None = None, limit: int | None = None
 ) -> list[Entry]:
-    """Reads the session that was checked, and not another one that has its id by now."""
+    """Reads the session that was checked, and not another session that has got the same id since."""
     return await store.read(row.id, after=after, before=before, limit=limit, incarnation=row.incarnation)
 
 

@@ -17,7 +17,7 @@ from ..stores.disk import files
 
 CONFIG = "config.toml"
 LOCK = "config.lock"
-"""Beside it. Locked while it is written; the file itself cannot be, since it is replaced."""
+"""Next to it, and locked while it is written: a lock on the file itself would be lost when the file is replaced."""
 
 
 def allow_always(home: Path, pattern: str) -> bool:

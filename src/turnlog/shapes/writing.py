@@ -52,7 +52,7 @@ def all_in_shape(entries: Iterable[Message], shape: MessageShape) -> list[Messag
         raw: Any = entry.raw
         is_own = isinstance(raw, dict) and shape_of(cast("MessageDict", raw)) in (shape, None)
         if not is_own and isinstance(entry, Assistant) and isinstance(before, Assistant) and shape != "responses":
-            entry = Assistant(content=[*_blocks(before.content), *_blocks(entry.content)])  # noqa: PLW2901
+            entry = Assistant(content=[*_blocks(before.content), *_blocks(entry.content)])  # noqa: PLW2901 - joined with the one before
             found.pop()
         made = [cast("MessageDict", raw)] if is_own else in_shape(entry, shape)
         if shape == "anthropic" and isinstance(before, ToolResult) and not isinstance(entry, Assistant) and not is_own:

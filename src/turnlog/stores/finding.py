@@ -1,13 +1,16 @@
 """How every store searches: it gives candidates, rows and entries; `core` decides what is found, in which order."""
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
+
+from msgspec.structs import replace
 
 from ..core import query as queries
 from ..core.entries import Entry
 from ..core.marks import Mark, marks_of
-from ..core.query import Hit, Query
+from ..core.query import PAGE_MAX, Hit, Page, Query
 from ..core.rows import Session
 from ..core.search import Candidate, Ranked, SearchState, Sought, Wanted, closest_first, rank, steps, understand
 from ..core.searchable import units
@@ -22,6 +25,18 @@ TOOLS_LOOKED_BACK = 50
 
 EntryPlace: TypeAlias = tuple[str, int]
 """(session id, seq)."""
+
+
+async def every_row(find: Callable[[Query], Awaitable[Page[Session]]], query: Query) -> AsyncGenerator[Session]:
+    """All rows that match, page by page; other tasks run after each page. `find`: of a store, or `Sessions.list`."""
+    page = await find(query := replace(query, limit=PAGE_MAX))
+    while True:
+        await asyncio.sleep(0)
+        for row in page.items:
+            yield row
+        if page.next is None:
+            return
+        page = await find(query := replace(query, cursor=page.next))
 
 
 class Looking(Protocol):

@@ -77,8 +77,8 @@ class SyncTurnlog(SyncAccess):
         """Finds the entries of a session by number or by words; with `apply` their words are erased for good.
 
         `redact`: also what still counts. `derived`: also summaries, titles, forks and lines of the convlog that were
-        made of them; they are always listed, and those of the convlog if it is given. Without `where`: in all
-        sessions, by `text` only. `by`: whoever asks.
+        made of them; they are always listed, and those of the convlog if it is given. Without `where`: in all sessions,
+        by `text` only. `by`: the principal who asks.
         """
         return self._door.run(
             self._turnlog.erase(

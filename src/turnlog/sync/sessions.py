@@ -61,8 +61,8 @@ class SyncSessions:
     def load(self, session: Session | str, *, incarnation: str | None = None, may_be_partial: bool = False) -> Loaded:
         """Reads what a turn needs: the tail, waiting messages, and earlier entries that the tail refers to.
 
-        `session`: its id, or its row, which saves a lookup. `may_be_partial`: of a tail that is larger than any prompt,
-        only the newest part.
+        `session`: its id, or its row, which saves a lookup. `may_be_partial`: if the tail is larger than any prompt,
+        only its newest part is read.
         """
         return self._door.run(self._inner.load(session, incarnation=incarnation, may_be_partial=may_be_partial))
 
@@ -73,8 +73,8 @@ class SyncSessions:
     def pages(
         self, session: Session | str, *, after: int = 0, damage: DamageList | None = None
     ) -> Generator[EntryList]:
-        """All entries, a part at a time, so that a log of any size can be gone through. Damaged places are left out,
-        and added to `damage`.
+        """All entries, page by page, so that a log of any size can be read. Damaged places are left out, and added to
+        `damage`.
         """
         return self._door.iterate(self._inner.pages(session, after=after, damage=damage))
 

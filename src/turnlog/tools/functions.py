@@ -160,7 +160,7 @@ class _Form:
         if parameter.default is not parameter.empty:
             self._defaults[parameter.name] = parameter.default
         # `limit: int = None` means that None is allowed, whatever the hint says.
-        self._hints[parameter.name] = Union[hint, None] if parameter.default is None else hint  # noqa: UP007
+        self._hints[parameter.name] = Union[hint, None] if parameter.default is None else hint  # noqa: UP007 - some hints have no |
 
     def _field(self, parameter: str) -> Any:
         hint = self._hints[parameter]

@@ -1,8 +1,8 @@
 """How each model counts tokens, learnt from the usage it reports, and how large its window is, learnt from refusals.
 
-What a request has more than the one before is learnt from, not the whole: a long constant beginning, such as tools and
-system prompt, would otherwise decide what the growing rest costs. Scales and windows are read from the ledger once a
-process. Windows are saved when they change, scales when the process closes.
+A scale is learnt from what a request has in addition to the request before it, not from the whole request. Otherwise a
+long constant beginning, such as tools and system prompt, would decide how the growing rest is estimated. A process
+reads scales and windows from the ledger once. It saves windows when they change, and scales when it closes.
 """
 
 from collections import OrderedDict
@@ -24,7 +24,7 @@ ALWAYS = 20
 EVERY = 10
 """The first 20 reports of a model are all used, later ones one in ten: counting a long prompt takes milliseconds."""
 GROWTH_MIN_TOKENS = 200
-"""A request that has grown by less is passed over, and the next one is compared with the same earlier one."""
+"""A request that has grown by less is skipped, and the next one is compared with the same earlier request."""
 COMPARED_SESSIONS = 64
 """The sessions whose earlier request is remembered."""
 

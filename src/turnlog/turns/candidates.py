@@ -34,13 +34,13 @@ class Candidates:
         self._repeats = repeats
 
     async def of(self, place: ClientPlace, said: Said, signs: Signs) -> AsyncGenerator[list[Session]]:
-        """One list after the other, each newest first. Without a name only an answer tells a session, so the index is
-        asked first.
+        """One list after the other, each newest first. Without a name, a session is recognised only by an answer, so
+        the index is asked first.
         """
         if not place.named:
             yield await self._rows(place, await own_answers.find(self._store.ledger, place.key, said.atoms))
         if not place.named and all(atom.kind not in ("assistant", "call") for atom in said.atoms):
-            yield await self._rows(place, self._repeats.lost(signs))  # no answer can tell it; it may be a repeat
+            yield await self._rows(place, self._repeats.lost(signs))  # no answer can identify it; it may be a repeat
         else:
             yield (await self._store.find(Query(key=place.key, status=_USED, limit=COMPARED))).items
 

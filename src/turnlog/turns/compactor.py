@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..core import compaction, guard, summaries, summary_check, tokens
 from ..core.compaction import Keep, Plan
-from ..core.entries import Compaction, Entry, Message
+from ..core.entries import Compaction, Entry, Message, Transcript
 from ..core.events import CompactionEnd, CompactionStart, Tell
 from ..core.guard import Compact, Limits
 from ..core.measuring import CHARS_PER_TOKEN
@@ -289,18 +289,23 @@ async def compact_now(
     """
     if not dry_run:
         await mark_cut_short(journal)
-    folded = await compactor.fold(journal, asked_for(journal, limits), limits, focus)
+    step = asked_for(journal.transcript, limits)
+    if step is None:
+        raise UsageError("nothing to compact", hint="Continue the conversation first.")
+    folded = await compactor.fold(journal, step, limits, focus)
     if not dry_run:
         await journal.append(folded.body, *folded.along)
     return folded.body
 
 
-def asked_for(journal: Journal, limits: Limits) -> Compact:
-    """A manual compaction also compacts what would fit: if a token budget keeps everything, all but the last turn."""
-    transcript = journal.transcript
+def asked_for(transcript: Transcript, limits: Limits) -> Compact | None:
+    """A manual compaction also compacts what would fit: if a token budget keeps everything, all but the last turn.
+
+    None if nothing would be gained.
+    """
     plan = guard.worthwhile(transcript, limits)
     if plan is None and limits.keep.kind == "tokens":
         plan = guard.worthwhile(transcript, replace(limits, keep=Keep("turns", 1)))
     if plan is None:
-        raise UsageError("nothing to compact", hint="Continue the conversation first.")
+        return None
     return Compact(plan, "manual", guard.size_after(transcript, (), limits), guard.again_shortened(plan))

@@ -11,14 +11,13 @@ from ..core.clearing import CLEARED_CHARS, ClearRule
 from ..core.compaction import Trigger
 from ..core.entries import Assistant, Compaction, Shortened
 from ..core.guard import Limits
-from ..errors import UsageError
 from .agent import Agent
 from .compactor import asked_for
 from .journal import Journal
 from .relay_call import CompactionNote, RelayCall
 
 COMPACTED = "compaction"
-"""How an answer stopped that is only a compaction. It is told and not stored: the compaction is."""
+"""The stop reason of an answer that is only a compaction. The client is told it, but only the compaction is stored."""
 
 
 class ContextEdits(Struct, frozen=True, kw_only=True):
@@ -74,9 +73,8 @@ async def _clear(call: RelayCall, journal: Journal, limits: Limits, rule: ClearR
 
 async def _compact_now(call: RelayCall, journal: Journal, agent: Agent, limits: Limits) -> Assistant:
     """If nothing would be gained, the answer stands for everything that there is."""
-    try:
-        step = asked_for(journal, limits)
-    except UsageError:
+    step = asked_for(journal.transcript, limits)
+    if step is None:
         size = guard.measure(journal.transcript, limits)
         call.compaction = CompactionNote(journal.end, size, size)
         return Assistant(content=[], stop=COMPACTED, usage={"input_tokens": size, "output_tokens": 0})
@@ -93,7 +91,7 @@ def _told(call: RelayCall, journal: Journal, limits: Limits) -> Assistant:
 
 
 def answer_of(made: Compaction, limits: Limits | None = None) -> Assistant:
-    """Its usage is an estimate: a summariser does not tell."""
+    """Its usage is an estimate, because a summariser reports none."""
     written = tokens.of_text(made.summary, scale=limits.scale) if limits else tokens.of_text(made.summary)
     usage = {"input_tokens": made.tokens_before, "output_tokens": written}
     return Assistant(content=[], stop=COMPACTED, usage=usage)

@@ -59,7 +59,7 @@ class Deliveries:
         older = await self._store.ledger.put_if_absent(DELIVERED, key, to_builtins(mine), ttl_s=DELIVERED_TTL_S)
         if older is None:
             return True
-        # Where the claim cannot be read, all of the log is searched that such messages go to now.
+        # If the claim cannot be read, the whole log that such messages go to now is searched.
         seen = facts.read(DELIVERED, key, older, DeliveryClaim) or DeliveryClaim(mine.session, 0, mine.incarnation)
         ticket.session_id, ticket.since, ticket.incarnation = seen.session, seen.since, seen.incarnation
         with suppress(NotFound):

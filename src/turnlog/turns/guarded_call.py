@@ -23,7 +23,7 @@ from .journal import Journal
 Attempt: TypeAlias = Callable[[History, Tell], Awaitable[Assistant]]
 """Makes one call and returns its answer. Raises ContextOverflow if the prompt does not fit."""
 Reported: TypeAlias = Callable[[History, Callable[[Tell], Awaitable[Assistant]], Tell], Awaitable[Assistant]]
-"""(what is shown, the call, who hears of it): makes the call, and reports it to whoever measures calls."""
+"""(history, call, `tell`): makes the call, and reports it to the code that measures calls."""
 STOPPED_BY_FILTER = "the answer was stopped by a content filter"
 
 

@@ -98,7 +98,9 @@ class Journal:
         return await self._append(bodies)
 
     async def append_once(self, body: Entry, *, dedupe_id: str | None, since: int) -> bool:
-        """The same, unless an entry after `since` has this delivery id already: then nothing, and False."""
+        """The same, unless an entry after `since` has this delivery id already: then nothing is appended, and it gives
+        False.
+        """
         if dedupe_id is None:
             await self._append([body])
             return True
@@ -196,7 +198,9 @@ class Journal:
         return appended
 
     async def _write_unless_written(self, bodies: Sequence[Entry]) -> Appended:
-        """After an append that may or may not have been made. `expect` keeps a late one from becoming a second one."""
+        """Repeats an append whose outcome is unknown. `expect` makes sure that a late commit of the first attempt is
+        not stored a second time.
+        """
         while True:
             later = await self._read(after=self.end)
             if written := _find_written(later, bodies):

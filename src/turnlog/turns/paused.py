@@ -1,8 +1,8 @@
 """Paused turns: what happens between the question to a person and the moment at which the turn continues.
 
 A paused turn needs no process. The lane of the process that ran it stays, without a worker and without the lease, so
-that listeners keep their stream; a watch of the log wakes it. When every call has its answer, whoever gets the lease
-first takes the turn up:
+that listeners keep their stream; a watch of the log wakes it. When every call has its answer, the process that gets the
+lease first continues the turn:
 
     the process that asked      at once: its watch sees the answer within half a second, on every store
     the process that answered   after `TAKE_UP_S`, if nobody else did, and if its tools work in the same place

@@ -40,7 +40,7 @@ from .stored_calls import StoredCall
 from .warm_paths import WarmPaths, is_enough
 
 ATOMS_MAX = 100_000
-"""Atoms of one request; real conversations have at most some thousands."""
+"""The most atoms of one request; real conversations have some thousands at most."""
 KNOWN_MESSAGES = 100_000
 """Messages whose atoms are remembered, about 300 bytes each."""
 ELSEWHERE_WAIT_S = 0.5
@@ -203,7 +203,7 @@ class Places:
                 return [one], await self._go_on(request, words, one, place.row)
             return [one], matching.decide([one], words, named=True, by_id=True)
         found: list[PlacedSession] = []
-        # Who goes on as soon as the answer is there must be found by it.
+        # A client that continues as soon as it has the answer must be found by that answer.
         await asyncio.gather(*(put for put, key in self._puts.items() if key == place.key), return_exceptions=True)
         async with aclosing(self._candidates.of(place, request.said, request.signs)) as candidates:
             async for rows in candidates:

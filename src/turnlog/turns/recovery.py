@@ -11,16 +11,17 @@ from contextlib import suppress
 
 from ..core.entries import Assistant, Failed, User
 from ..core.keys import API, FRAMEWORKS
-from ..core.query import PAGE_MAX, Query
+from ..core.query import Query
 from ..core.session import Session
 from ..errors import NotFound
 from ..stores import Store
+from ..stores.finding import every_row
 from .journal import Journal
 from .tickets import Lane
 
 NOT_OURS = FRAMEWORKS | {API}
 RERUNS_MAX = 1
-"""A turn that a crash cut short runs once more, not for ever: it may be what crashes us."""
+"""A turn that a crash cut short runs once more, not for ever: it may be the cause of the crash."""
 
 
 class Recovery:
@@ -36,18 +37,15 @@ class Recovery:
         `rerun` also holds for turns that other processes leave unfinished from now on.
         """
         self._reruns = rerun
-        found, cursor = 0, None
-        while True:
-            page = await self._store.find(Query(unfinished=True, limit=PAGE_MAX, cursor=cursor))
-            for row in page.items:
-                if row.channel in NOT_OURS:
-                    continue
-                lane = self._lane_of(row)
-                lane.resumed = True
-                found += lane.worker is None
-                self._start_worker(lane)
-            if (cursor := page.next) is None:
-                return found
+        found = 0
+        async for row in every_row(self._store.find, Query(unfinished=True)):
+            if row.channel in NOT_OURS:
+                continue
+            lane = self._lane_of(row)
+            lane.resumed = True
+            found += lane.worker is None
+            self._start_worker(lane)
+        return found
 
     async def adopt(self) -> None:
         """Looks after turns whose process fell silent, unless another process is faster. For servers at one store."""

@@ -9,8 +9,8 @@ from .upstream import Upstream
 
 
 async def keep(journal: Journal, *last: Entry, fails: bool = False) -> None:
-    """Stores what was said before the end, of which the last entry is a mark: only for a call without a word of an
-    answer, or one that failed.
+    """Stores these last entries of a call. The last of them marks the end, and is stored only if the call failed or has
+    no word of an answer.
 
     Open calls get no result here: the client has them, and sends results or something else.
     """

@@ -18,7 +18,8 @@ from ..core.rows import milliseconds
 REPEATS_S = 120
 """How long an answer can be asked for again: clients repeat within seconds, and wait for a minute at most."""
 RETRIED_S = 10
-"""How long an answer that was written to its end can be: SDKs wait up to 8 seconds between two tries."""
+"""How long an answer that was written to its end can be asked for again: SDKs wait up to 8 seconds between two tries.
+"""
 KEPT_CALLS = 10_000
 """Calls that are remembered in memory; those of 120 seconds are far fewer."""
 

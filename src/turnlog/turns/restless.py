@@ -1,4 +1,4 @@
-"""Clients that rewrite more than they add, request after request: all of it would be stored again each time."""
+"""Finds clients that rewrite more than they add, request after request: everything would be stored again each time."""
 
 from collections.abc import Sequence
 

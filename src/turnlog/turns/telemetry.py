@@ -1,4 +1,4 @@
-"""What is told to OpenTelemetry of a turn, a model call, a tool and a compaction (`runtime.tracing`).
+"""What OpenTelemetry is told about a turn, a model call, a tool and a compaction (`runtime.tracing`).
 
     invoke_agent AGENT            a turn, from the stored words to its last event
       chat MODEL                  one model call with its retries; the guard may need several

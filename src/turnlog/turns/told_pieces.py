@@ -1,6 +1,6 @@
 """In which pieces an answer came, so that its stream can be told again after a restart, event for event.
 
-Only lengths are stored, beside the answer that has the words. An entry is written in the same append as the answer:
+Only lengths are stored, next to the answer that has the words. An entry is written in the same append as the answer:
 
     {"turnlog": "pieces", "groups": [["text", 3, 5], ["call:0", 12, 4]], "inputs": {"0": "…"}}
 

@@ -17,7 +17,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
     parameters: Parameters = NONE
     max_output: int | None = None
     goes_on: bool = False
-    """Whether the call goes to its end though nobody listens."""
+    """Whether the call runs to its end even if nobody listens."""
     edits: ContextEdits = NO_EDITS
     """What the client wants to be done to its context first."""
     keeps_pieces: bool = False

@@ -59,7 +59,9 @@ class WarmTails:
         return Loaded(row, warm.entries) if warm and warm.fits(row) else await self._cold(row)
 
     async def as_of(self, row: Session) -> Loaded | None:
-        """The tail of a log that ends where this row says; None if it may have gone on, or needs a look first."""
+        """The tail of a log that ends where this row says; None if the log may have grown since, or has to be read
+        first.
+        """
         if row.under_way or row.received or row.heard:
             return None
         if not row.first_message:

@@ -36,7 +36,7 @@ def test_an_import_never_writes_to_its_source(kind, foreign, run):
 
     before = snapshot()
     run(foreign / kind)
-    assert snapshot() == before, "nothing is changed, and no file is made beside it"
+    assert snapshot() == before, "nothing is changed, and no file is made next to it"
 
 
 @pytest.mark.parametrize("kind", KINDS)

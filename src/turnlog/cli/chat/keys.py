@@ -19,7 +19,7 @@ FOLDED_LINES = 10
 FOLDED_CHARS = 2_000
 """A longer paste is shown at the prompt as one placeholder; it is sent whole."""
 BURST_S = 0.01
-"""Nobody types two keys within this. A line that ends in Ctrl-J so soon after its text was sent by a program."""
+"""Nobody types two keys within this time. If Ctrl-J follows the text of its line this soon, a program sent the line."""
 
 
 class Pastes:

@@ -134,7 +134,7 @@ async def _answered(platform: Any, gateway: Any, before: int) -> None:
     """Waits until the bot has replied (`before`: its messages before, -1 if it need not reply) and nothing waits."""
     while platform.updates or len(platform.sent) == before:  # noqa: ASYNC110 - the imitated platform sends no event
         await asyncio.sleep(0.05)
-    while await gateway.outbox.pending() or await gateway.outbox.list(ended=False):  # noqa: ASYNC110
+    while await gateway.outbox.pending() or await gateway.outbox.list(ended=False):  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.05)
 
 

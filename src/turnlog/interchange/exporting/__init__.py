@@ -62,7 +62,7 @@ Pages: TypeAlias = Callable[[], AsyncIterator[Sequence[Entry]]]
 async def stream(
     pages: Pages,
     session: Session,
-    format: str,  # noqa: A002
+    format: str,  # noqa: A002 - the public name
     *,
     shape: str = "anthropic",
     mask: bool | None = None,
@@ -136,7 +136,7 @@ def _check(form: str, shape: str) -> None:
 class Losses:
     """The parts of a transcript that a format cannot hold, in words."""
 
-    def __init__(self, format: str, *, shape: str = "anthropic") -> None:  # noqa: A002
+    def __init__(self, format: str, *, shape: str = "anthropic") -> None:  # noqa: A002 - the public name
         _check(format, shape)
         self._format = format
         self._kinds = () if format in EXACT else _LOSSES if format != "json" else (*_LOSSES, *_JSON_LOSSES)
@@ -153,7 +153,7 @@ class Losses:
         return [*found, "it cannot be imported again"] if self._format in ("md", "html") else found
 
 
-def losses(entries: Sequence[Entry], format: str, *, shape: str = "anthropic") -> list[str]:  # noqa: A002
+def losses(entries: Sequence[Entry], format: str, *, shape: str = "anthropic") -> list[str]:  # noqa: A002 - the public name
     """Those of a whole transcript."""
     found = Losses(format, shape=shape)
     found.look(entries)

@@ -6,10 +6,10 @@ from urllib.parse import unquote
 from litestar import Controller, Response, delete, get, post
 from litestar.datastructures import Cookie
 from litestar.params import JSONBody, PathParameter, QueryParameter
+from msgspec.structs import replace
 
 from ...access.auditing import AuditFilter, AuditPage, AuditState, audit
 from ...convlog import Filter
-from ...core.principals import Principal
 from ...errors import NotFound
 from ...sessions.erasing_text import EraseRequest
 from ..http.auth import COOKIE, COOKIE_TTL_S
@@ -51,11 +51,8 @@ class ConversationsController(Controller):
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> ConversationList:
-        service, who = service_of(request), principal_of(request, "admin")
-        if agent is not None:
-            service.check_agent(who, agent)
-        wanted = Filter(agents=_agents(who, agent), channel_type=channel_type, sender=sender, q=q or None)
-        return await _list(service, wanted, limit, cursor)
+        wanted = Filter(channel_type=channel_type, sender=sender, q=q or None)
+        return await _list(request, agent, wanted, limit, cursor)
 
     @get("/agents/{agent:str}/conversations", operation_id="agentConversations", summary="Those of one agent")
     async def of_agent(
@@ -68,10 +65,8 @@ class ConversationsController(Controller):
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> ConversationList:
-        service, who = service_of(request), principal_of(request, "admin")
-        service.check_agent(who, agent)
-        wanted = Filter(agents=frozenset({agent}), channel_type=channel_type, sender=sender, q=q or None)
-        return await _list(service, wanted, limit, cursor)
+        wanted = Filter(channel_type=channel_type, sender=sender, q=q or None)
+        return await _list(request, agent, wanted, limit, cursor)
 
     @get("/agents/{agent:str}/conversations/{channel:path}", operation_id="messages", summary="One conversation")
     async def messages(
@@ -113,13 +108,15 @@ def _whole(request: AnyRequest, channel: str) -> str:
     return unquote(written, errors="replace") or channel.removeprefix("/")
 
 
-async def _list(service: Service, wanted: Filter, limit: int, cursor: str | None) -> ConversationList:
-    page = await service.convlog.list(wanted, limit=limit, cursor=cursor)
+async def _list(
+    request: AnyRequest, agent: str | None, wanted: Filter, limit: int, cursor: str | None
+) -> ConversationList:
+    service, who = service_of(request), principal_of(request, "admin")
+    if agent is not None:
+        service.check_agent(who, agent)
+    agents = frozenset({agent}) if agent is not None else who.agents
+    page = await service.convlog.list(replace(wanted, agents=agents), limit=limit, cursor=cursor)
     return ConversationList(page.items, page.next, page.total)
-
-
-def _agents(who: Principal, agent: str | None) -> frozenset[str] | None:
-    return frozenset({agent}) if agent is not None else who.agents
 
 
 @get("/api/approvals", tags=("sessions",), operation_id="approvalAudit", summary="Every call that needed approval")
@@ -133,7 +130,7 @@ async def approval_audit(
     limit: Limit = 50,
     cursor: SessionCursor = None,
 ) -> AuditPage:
-    """Who approved what, when, and what ran; sessions newest first. `next` may lead on though a page is empty."""
+    """Who approved what, when, and what ran; sessions newest first. An empty page may have a `next`."""
     access, service = acting(request, "admin"), service_of(request)
     if agent is not None:
         service.check_agent(access.principal, agent)

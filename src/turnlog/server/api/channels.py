@@ -1,7 +1,8 @@
-"""Where platforms bring messages: `POST /channels/{kind}[/{account}]`. No token opens this door, only a signature.
+"""Platforms deliver messages here: `POST /channels/{kind}[/{account}]`. It needs no token, but a signature.
 
-The answer is given when everything is stored, and within what the most impatient platforms allow. Who is late, closing
-or without a store says so, and the platform comes again; nothing of a request that is not signed is kept.
+It answers when everything is stored, within the time that the most impatient platforms allow. If the server is too
+slow, is closing or cannot reach its store, it says so, and the platform delivers the request again. It keeps nothing of
+a request that is not signed.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ async def _answer(gateway: Gateway, kind: str, name: str | None, hook: Hook) -> 
     except Denied as error:
         raise Refusal(str(error), status=401, code="signature", hint=error.hint) from error
     except TimeoutError as error:
-        taking.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen; it is brought again
+        taking.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved; it is delivered again
         raise Refusal(
             "storing takes too long",
             status=503,

@@ -1,7 +1,7 @@
 """Answers a request on one of the wires: finds the model, starts the call, and writes it as it comes.
 
-The head of a stream is held back until the first piece of the answer, so that refusals keep their status, but no longer
-than HEAD_MAX_S. A client that goes away does not end its call: see `turns/relay_call`.
+The head of a stream is sent with the first piece of the answer, so that a refusal can have its own status, but after
+HEAD_MAX_S at the latest. A client that goes away does not end its call: see `turns/relay_call`.
 """
 
 import asyncio

@@ -1,6 +1,5 @@
 """The routes under /v1/conversations: any session of the principal, by its id."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from litestar import Response, delete, get, post
@@ -15,7 +14,7 @@ from . import models, paging, reading, response_ids as ids, response_items as it
 from .answering import api_of, relaying_of
 from .errors import InvalidField, Unknown
 from .reading import RequestFields
-from .response_items import ResponseItem
+from .stored_responses import log_items
 
 TAGS = ["compatible"]
 ITEMS_MAX = 20
@@ -119,18 +118,14 @@ async def add_items(request: AnyRequest, conversation_id: str) -> Response[bytes
     row = await _found(conversations, conversation_id)
     messages = _read(RequestFields(await reading.body_of(request)), is_needed=True)
     added = await conversations.add(row, messages)
-    return models.answer(paging.listed(_items_of(added, row)))
-
-
-def _items_of(entries: Sequence[Entry], row: Session) -> list[ResponseItem]:
-    return stored_responses.log_items(row, entries)
+    return models.answer(paging.listed(log_items(row, added)))
 
 
 @get("/v1/conversations/{conversation_id:str}/items", operation_id="listItems", summary="The items", tags=TAGS)
 async def list_items(request: AnyRequest, conversation_id: str) -> Response[bytes]:
     conversations = _of(request)
     row = await _found(conversations, conversation_id)
-    return models.answer(paging.page(request, _items_of(await conversations.entries(row), row)))
+    return models.answer(paging.page(request, log_items(row, await conversations.entries(row))))
 
 
 @get(
@@ -164,12 +159,12 @@ async def delete_item(request: AnyRequest, conversation_id: str, item_id: str) -
     conversations = _of(request)
     row = await _found(conversations, conversation_id)
     entries = await conversations.entries(row)
-    told = _items_of(entries, row)
+    told = log_items(row, entries)
     if not any(item["id"] == item_id for item in told):
         raise _item_not_found(item_id)
     if told[-1]["id"] != item_id:
         raise _append_only()
-    last = next(entry for entry in reversed(entries) if _items_of([entry], row))
+    last = next(entry for entry in reversed(entries) if log_items(row, [entry]))
     try:
         await conversations.take_back(row, last.seq, _without_last(last))
     except UsageError as error:

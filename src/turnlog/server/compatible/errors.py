@@ -31,7 +31,7 @@ from ..http.problems import Refusal
 
 Family: TypeAlias = Literal["openai", "anthropic"]
 RETRY_AFTER_S = 2
-"""Told with errors that pass, if nothing better is known."""
+"""Sent with errors that a retry may overcome, if no better value is known."""
 
 
 class InvalidField(UsageError):

@@ -1,12 +1,12 @@
-"""Ids of responses, items and conversations. Each says where its thing is, so no index is needed.
+"""Ids of responses, items and conversations. Each says where its object is stored, so no index is needed.
 
     resp_<session>_<turn>               the call whose own entry has this seq
     msg_, fc_, fco_, rs_<session>_<seq>_<n>   the n-th item of this entry; of a call's own entry: of the call's answer
     cmp_<session>_<seq>_0               everything in the session up to this entry
     conv_<session>
 
-Answers are named after their call, because an item gets its id before it is stored. Whoever may not see the session
-gets the same answer as for a session that does not exist.
+Answers are named after their call, because an item gets its id before it is stored. A principal that may not see the
+session gets the same answer as for a session that does not exist.
 """
 
 import re

@@ -23,7 +23,7 @@ from .errors import InvalidField
 
 ResponseItem: TypeAlias = dict[str, Any]
 REASONING = "tlr1."
-"""How the `encrypted_content` of reasoning begins that came from here: a signed block of the upstream's."""
+"""How the `encrypted_content` of reasoning begins if this server sealed it: it holds a signed block of the upstream."""
 HEAD_ROLES = ("system", "developer")
 ANSWER_KINDS = ("function_call", "custom_tool_call", "reasoning")
 OUTPUT_KINDS = ("function_call_output", "custom_tool_call_output")
@@ -145,7 +145,7 @@ def unsupported(kind: Any) -> InvalidField:
 
 
 def _reasoning_blocks(item: ResponseItem) -> list[Block]:
-    """Ours is the block that it was; of others the summary is kept."""
+    """Reasoning that this server sealed becomes the original block; of other reasoning the summary is kept."""
     coded = item.get("encrypted_content")
     if isinstance(coded, str) and coded.startswith(REASONING):
         return [_signed_block(coded)]

@@ -1,8 +1,8 @@
 """Tools of the Responses API as functions, because every upstream has functions.
 
 A tool of a namespace becomes a function with both names in its own (`mcp__docs__search`). A custom tool, whose input is
-text instead of JSON, becomes a function with one parameter. What the client calls them is kept with the function
-(`CALLED`), so that its calls come back as the client expects them.
+text instead of JSON, becomes a function with one parameter. The client's own names are kept with the function
+(`CALLED`), so that the client gets calls as it expects them.
 
 Codex sends some models their tools as an item of the input (`additional_tools`) instead of the field `tools`.
 """

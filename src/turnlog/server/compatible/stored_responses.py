@@ -1,4 +1,4 @@
-"""Responses and items that are stored: found by their ids, and told as their wire tells them."""
+"""Stored responses and items: found by their ids, and written as their wire writes them."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -111,7 +111,7 @@ async def output(relaying: Relaying, stored: StoredCall) -> list[ResponseItem]:
 def log_items(row: Session, entries: Sequence[Entry]) -> list[ResponseItem]:
     """The items of a log, each with the id that finds it again. `entries`: in order, with the calls' own entries.
 
-    A compaction is no item here: everything that it covers is one.
+    A compaction is not an item here, because everything that it covers is listed.
     """
     found: list[ResponseItem] = []
     turn, last_word, told = 0, 0, 0

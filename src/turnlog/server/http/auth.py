@@ -23,7 +23,7 @@ from ...stores.stamping import now_ms
 
 TOKENS, CODES, COOKIES = "tokens", "signin", "cookies"
 FIRST = "first"
-"""The ledger's space for the claim to make the first token: of several servers that start at once, one makes it."""
+"""The ledger's space for the claim to create the first token: of several servers that start at once, one creates it."""
 USED = "used"
 """The ledger's space for the last use of each token."""
 USED_EVERY_MS = 60_000

@@ -1,8 +1,8 @@
 """`Idempotency-Key`: the same request again gets the first answer; the same key with another request is a conflict.
 
 A chat message is claimed together with the id of its session, before either exists; the delivery id of the message does
-the rest, so a crash at any point leads to one message and never two. A call for a client is kept as its session and
-turn: its answer is in the log. Other answers are short, and are kept whole.
+the rest, so a crash at any point leads to one message and never two. Of a call for a client, only session and turn are
+kept, because its answer is in the log. Other answers are short, and are kept whole.
 """
 
 import hashlib

@@ -1,1 +1,1 @@
-"""Sessions for other programs' models, over the Model Context Protocol: found and read, and nothing else but pinned."""
+"""Sessions for other programs' models, over the Model Context Protocol: they can find, read and pin, nothing else."""

@@ -1,7 +1,7 @@
-"""Puts the tools and the sessions behind the official SDK, for either transport. Who asks is found anew at each call.
+"""Puts the tools and the sessions behind the official SDK, for either transport. Each call finds out anew who asks.
 
-What goes wrong in a tool is an answer that says so, because the model that called it can call it better. Calls have a
-rate and a time limit, and only some run at once: a search may read much, and a model does not get tired.
+An error of a tool is an answer that says what is wrong, because the model can then make a better call. Calls have a
+rate and a time limit, and only some run at once: a search may read much, and a model may call without end.
 """
 
 import asyncio

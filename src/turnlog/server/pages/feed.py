@@ -1,8 +1,8 @@
 """The live stream of one browser: which sessions change, and the logs and running turns of those that its tabs show.
 
-A frame says what is so now, not what was added. A newer frame about the same thing replaces one that was not sent yet,
-and a browser that connects again is told everything again. So nothing has to be resumed after a restart, and a slow
-reader gets fewer frames, not a longer queue.
+A frame holds the current state, not what was added. A newer frame about the same thing replaces one that was not sent
+yet, and a browser that connects again is told everything again. So nothing has to be resumed after a restart, and a
+slow reader gets fewer frames, not a longer queue.
 
     rows      a session that the reader may see has changed or is gone
     session   the end of a watched log, and whether a turn runs; `gone`: the session was deleted
@@ -35,9 +35,9 @@ from .turn_view import LiveTurnView
 from .view import Frame
 
 PAUSE_S = 0.06
-"""Between two renderings of a turn: more often looks no smoother."""
+"""The pause between two renderings of a turn: a shorter one looks no smoother."""
 SHARE = 5
-"""Rendering may take one part in this many of the time; then a long block is rendered less often."""
+"""Rendering takes at most one part in this many of the time; a long block is rendered less often."""
 AGAIN_S = 1.0
 """Before a watched log is looked at again, when the store could not be reached."""
 

@@ -1,5 +1,5 @@
-"""The page Tokens: making and revoking them, and when each was last used. For administrators of all agents: whoever
-may use only some agents could otherwise make a token for the others.
+"""The page Tokens: making and revoking them, and when each was last used. For administrators of all agents: an
+administrator of only some agents could otherwise create a token for the others.
 """
 
 from datetime import UTC, datetime, timedelta

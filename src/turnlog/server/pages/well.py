@@ -35,7 +35,7 @@ class FailureRow(Struct, frozen=True):
 
 
 class Check(Struct, frozen=True):
-    """One line of the page: a name of a text, whether it is well, and what is to be said about it."""
+    """One line of the page: the name of its text, whether all is well, and a note."""
 
     name: str
     ok: bool

@@ -1,4 +1,4 @@
-"""Which sessions of a folder somebody has announced to append to, and not yet written the row of."""
+"""The sessions of a folder for which a writer has announced an append, and has not written the row yet."""
 
 import os
 import time

@@ -5,8 +5,8 @@ to the store's other files, and synced: from then on the entries count as erased
 finishes the work, also after a crash: it writes the lines again, appends the `erasure` entry if it is missing, and
 removes the words from everything that was derived from the file. The note holds no words of the erased entries.
 
-A reader that finds a damaged line looks for a note before it reports damage. The blanks are removed later, by writing
-the file anew (`shrunk`); so is a line for which the old one has no room.
+A reader that finds a damaged line looks for a note before it reports damage. The blanks are removed later, when the
+file is written anew (`write_anew`). If a new line is longer than the old one, the file is written anew at once.
 """
 
 import os
@@ -144,8 +144,8 @@ def is_appended(entries: Sequence[Entry], note: EraseNote) -> bool:
 
 
 def write_anew(file: SessionFile, lines: Sequence[ErasedLine], ready: Callable[[int], None]) -> None:
-    """Replaces the file by one without blanks, and with these lines. Under the file's lock; whoever has the old file
-    open finds that it is gone, and opens the new one. `ready` is called with the new inode before that.
+    """Replaces the file by one without blanks, and with these lines. Under the file's lock; a process that has the old
+    file open finds that it is gone, and opens the new one. `ready` is called with the new inode before that.
     """
     new = {line.start: line.text.encode() for line in lines}
     temporary = file.path.with_name(f".{file.path.name}.{os.getpid()}.tmp")

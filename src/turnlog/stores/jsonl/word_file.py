@@ -1,7 +1,7 @@
 """The index of words of a JSONL store: an SQLite file next to the transcripts, shared by all processes.
 
-It is derived. Each session has a mark: up to which entry it is indexed, and of which file. A file that is another one,
-is shorter, or no longer has the same bytes before the mark was rewritten, and is indexed from its beginning. A damaged
+It is derived. Each session has a mark: up to which entry it is indexed, and of which file. If the file is another one,
+is shorter, or has other bytes before the mark, it was rewritten, and is indexed again from its beginning. A damaged
 index is removed and built again. Where it cannot be written, it is kept in memory.
 """
 

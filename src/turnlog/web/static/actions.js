@@ -26,7 +26,7 @@ async function act(form) {
   form.closest("details.menu")?.removeAttribute("open");
   const here = location.pathname + location.search;
   const event = new CustomEvent("acted", { bubbles: true, cancelable: true, detail: { name, to: done.to } });
-  // Whoever shows the outcome in place cancels the event; otherwise the page is loaded anew.
+  // A listener that shows the outcome in place cancels the event; otherwise the page is loaded anew.
   if (!form.dispatchEvent(event)) toast(say(`did-${name}`), { action });
   else {
     toastLater(say(`did-${name}`), action);

@@ -1,4 +1,4 @@
-// The drawer beside a table: it shows the chosen row, takes the focus, and gives it back when it is closed.
+// The drawer next to a table: it shows the chosen row, takes the focus, and gives it back when it is closed.
 
 import { $ } from "./dom.js";
 import { openMenu } from "./menus.js";

@@ -68,7 +68,7 @@ export class Windows {
     this.showWayDown();
   }
 
-  // Only for those who are at the end anyway: nobody is torn away from what they read.
+  // Only if the reader is at the end already: otherwise the text that they read would move.
   follow() {
     if (this.isAtEnd) this.scroll.scrollTop = this.scroll.scrollHeight;
     else this.showWayDown();
