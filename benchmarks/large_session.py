@@ -74,6 +74,13 @@ async def build(url: str, size: int) -> int:
     return row.last_seq
 
 
+async def first_fold(url: str) -> int:
+    """The compaction that the first turn made: it covers nearly everything."""
+    async with open_store(url, create=False) as store:
+        marks = (await store.describe(SESSION)).marks
+    return next(mark.seq for mark in marks if mark.kind == "compaction")
+
+
 STARTER = """
 import json, os, subprocess, sys
 child = subprocess.Popen(sys.argv[2:])
@@ -224,8 +231,8 @@ def verbs(url: str, home: Path) -> dict[str, Callable[[], Figures]]:
         "page": lambda: page(home, url),
         "turn": command("chat", "--session", SESSION, "-p", "And what did file 7 say?"),
         "next turn": command("chat", "--session", SESSION, "-p", "And file 8?"),
-        "expand": command("expand", SESSION),
-        "expand json": command("expand", SESSION, "--json"),
+        "expand": lambda: command("expand", SESSION, str(asyncio.run(first_fold(url))))(),
+        "expand json": lambda: command("expand", SESSION, str(asyncio.run(first_fold(url))), "--json")(),
         "fidelity": command("fidelity", SESSION),
     }
 
