@@ -17,7 +17,7 @@ INDEX_LATEST_S = 5.0
 
 
 class IndexTimer:
-    """`index_some`: makes the next messages searchable, and says whether there may be more. `start`: makes a task of it."""
+    """`index_some`: makes the next messages searchable, and says whether there may be more. `start`: makes a task."""
 
     def __init__(
         self,
