@@ -74,6 +74,13 @@ async def build(url: str, size: int) -> int:
     return row.last_seq
 
 
+async def first_fold(url: str) -> int:
+    """The compaction that the first turn made: it covers nearly everything."""
+    async with open_store(url, create=False) as store:
+        marks = (await store.describe(SESSION)).marks
+    return next(mark.seq for mark in marks if mark.kind == "compaction")
+
+
 STARTER = """
 import json, os, subprocess, sys
 child = subprocess.Popen(sys.argv[2:])
@@ -146,14 +153,18 @@ def _getter(port: int, token: str) -> Get:
     raise RuntimeError("the server did not start")
 
 
-PAGES = (f"/session/main/{SESSION}", f"/chat/main/{SESSION}", "/chats", "/usage", "/well")
+API = f"/api/agents/main/sessions/{SESSION}"
+PAGES = (
+    *(f"/session/main/{SESSION}", f"/chat/main/{SESSION}", "/chats", "/usage", "/well"),
+    *(f"{API}/coverage", f"{API}/prompt", f"{API}/prompt?at=1000"),
+)
 API_PAGES = 20
 
 
 def _look_through(get: Get) -> str:
     """What was not answered with 200, or ""."""
     failed = [f"{path}: {status}" for path in PAGES if (status := get(path)[0]) != 200]
-    path, before = f"/api/agents/main/sessions/{SESSION}?limit=200", None
+    path, before = f"{API}?limit=200", None
     for _ in range(API_PAGES):
         status, body = get(path if before is None else f"{path}&before={before}")
         if status != 200:
@@ -176,7 +187,7 @@ def stores(names: list[str], place: Path) -> Iterator[dict[str, str]]:
 
 
 def verbs(url: str, home: Path) -> dict[str, Callable[[], Figures]]:
-    """In this order: the turn is the last but one, since it compacts the session."""
+    """In this order: the turn is among the last, since it compacts the session."""
     common = ["--home", str(home), "--store", url]
     other = home / "other"
     is_server = url.startswith("postgres")  # which its own tools check
@@ -200,6 +211,7 @@ def verbs(url: str, home: Path) -> dict[str, Callable[[], Figures]]:
         "list": command("sessions", "list"),
         "search": command("sessions", "search", "report-77.csv"),
         "show": command("sessions", "show", SESSION),
+        "show json": command("sessions", "show", SESSION, "--json"),
         **{
             f"export {kind}": command("sessions", "export", SESSION, "--format", kind, "-o", str(exported) + "." + kind)
             for kind in ("md", "html", "json", "flat", "v3", "native")
@@ -214,9 +226,14 @@ def verbs(url: str, home: Path) -> dict[str, Callable[[], Figures]]:
         "reindex": command("sessions", "reindex"),
         "fork": command("sessions", "fork", SESSION, "--label", "forked"),
         "explain": command("explain", SESSION),
+        "prompt": command("prompt", SESSION, "--json"),
+        "prompt then": command("prompt", SESSION, "--at", "1000"),
         "page": lambda: page(home, url),
         "turn": command("chat", "--session", SESSION, "-p", "And what did file 7 say?"),
         "next turn": command("chat", "--session", SESSION, "-p", "And file 8?"),
+        "expand": lambda: command("expand", SESSION, str(asyncio.run(first_fold(url))))(),
+        "expand json": lambda: command("expand", SESSION, str(asyncio.run(first_fold(url))), "--json")(),
+        "fidelity": command("fidelity", SESSION),
     }
 
 

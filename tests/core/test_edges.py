@@ -5,7 +5,7 @@ import pytest
 
 from turnlog.core import content, history, keys, principals, query, rows, session
 from turnlog.core.entries import Foreign, Opened, Received, Selected, User, kind_of
-from turnlog.core.forks import inherited
+from turnlog.core.forks import inherited, taken_in
 from turnlog.errors import UsageError
 from turnlog.testing import answered, check_messages, opened, said
 
@@ -22,7 +22,7 @@ def test_a_fork_takes_over_no_selection_and_no_message_that_waits_in_the_source(
         User(from_=(3,)),
         Received(content="waits"),
     )
-    taken = inherited(past)
+    taken = inherited(past[1:], taken_in(past))
     assert [type(entry) for entry in taken] == [Foreign, Received, User, Foreign]
     assert taken[0].raw["type"] == "selected"
     assert taken[-1].raw["content"] == "waits"

@@ -12,6 +12,7 @@ from turnlog.core.entries import (
     Pin,
     Rewind,
     Shortened,
+    Status,
     Title,
     ToolResult,
     User,
@@ -20,7 +21,7 @@ from turnlog.core.marks import live_path, marks_of, on_path
 from turnlog.core.matching import PlacedSession, Words
 from turnlog.core.path import of_log, said_before, summary_of_source
 from turnlog.core.survey import survey
-from turnlog.testing import opened
+from turnlog.testing import answered, opened, said
 
 from .simulation import Simulation, shaping, steps
 
@@ -159,3 +160,31 @@ def test_a_request_is_not_compared_with_a_fork_whose_source_is_gone():
     assert (found.kind, found.to, found.rest) == ("rewound", 1, 0)
     busy = matching.decide([PlacedSession(path, is_busy=True)], words, named=True, by_id=True)
     assert (busy.kind, busy.branch) == ("forked", -1)
+
+
+def test_a_fork_in_parts_is_in_the_trash_until_it_has_all_its_copies():
+    origin = Origin(id="s0", seq=6, in_parts=True)
+    bodies = [replace(opened("s1"), forked_from=origin), said("a"), answered("b"), said("c"), answered("d"), said("e")]
+    log = stored(bodies)
+    rows = [session.describe(None, log[:end]) for end in range(1, len(log) + 1)]
+    assert [row.status for row in rows] == ["trashed"] * 5 + ["inactive"]
+    assert [row.lacks_copies for row in rows] == [True] * 5 + [False]
+    assert [row.unfinished for row in rows] == [False] * 5 + [True]  # a restart has nothing to do in half a fork
+    for row, entry, following in zip(rows, log[1:], rows[1:], strict=False):
+        assert session.describe(row, [entry]) == following
+    assert session.describe(rows[1], log[2:]) == rows[-1]
+    trashed = Status(seq=7, value="trashed")
+    assert session.describe(rows[0], [*log[1:], trashed]).status == "trashed"
+    restored = [*log[:2], Status(seq=3, value="archived"), *log[3:]]
+    assert (
+        session.describe(None, restored).status
+        == session.describe(session.describe(None, restored[:4]), restored[4:]).status
+        == "archived"
+    )
+
+
+def test_a_fork_in_one_append_is_never_in_the_trash():
+    log = stored([replace(opened("s1"), forked_from=Origin(id="s0", seq=6)), said("a")])
+    assert session.describe(None, log).status == "inactive"
+    alone = stored([replace(opened("s1"), forked_from=Origin(id="s0", seq=1, in_parts=True))])
+    assert session.describe(None, alone).status == "inactive"

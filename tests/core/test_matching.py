@@ -24,7 +24,7 @@ from turnlog.core.entries import (
 )
 from turnlog.core.matching import Decision, PlacedSession
 from turnlog.core.path import answer_to, note_of, of_log
-from turnlog.core.relayed import newest_head
+from turnlog.core.relayed import head_of, newest_call, notes_of
 from turnlog.core.said import Said
 from turnlog.sessions.own_answers import newest_answer
 
@@ -419,6 +419,21 @@ def test_marks_that_concern_only_what_is_kept_stay_in_effect():
         Shortened(targets=(4,), limit=5),
     ]
     assert Undo(target=6) not in carried(dropped, 7, {6})
+
+
+def newest_head(log):
+    """Looked for in parts, it is the same as in the whole log."""
+    call = newest_call(log)
+    for size in (1, 2, 3):
+        parts = [log[at : at + size] for at in range(0, len(log), size)]
+        assert newest_call([entry for part in parts for entry in notes_of(part)]) == call
+    return head_of(call, next(entry for entry in log if entry.seq == call.head)) if call else None
+
+
+def test_a_head_that_is_not_where_a_call_names_it_is_none():
+    head = Foreign(raw={"turnlog": "head", "digest": "h", "system": "Be brief."})
+    asked = Foreign(raw={"turnlog": "request", "ask": "a", "head": "h", "said": 1})
+    assert head_of(newest_call(logged(head, asked, A)), A) is None
 
 
 def test_the_head_of_the_newest_call_is_found_with_its_parameters():

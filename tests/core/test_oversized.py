@@ -3,9 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from turnlog.core import admission, history, oversized, session
+from turnlog.core import admission, history, oversized, paging, session
 from turnlog.core.entries import Assistant, Compaction, Received, Shortened, ToolResult, User
 from turnlog.core.guard import Limits
+from turnlog.core.oversized import OversizedTail
 from turnlog.testing import answered, check_messages, opened, said
 
 LIMITS = Limits(window=8_000)
@@ -29,7 +30,7 @@ def talk(turns):
 def folded(whole, known=None, *, first=1, previous=None):
     """The log after what `fold` gives, and what it gave."""
     row = session.describe(None, whole)
-    bodies = oversized.fold(row, known or whole[-20:], whole[first : first + 1], previous, LIMITS)
+    bodies = oversized.fold(OversizedTail(row, known or whole[-20:], whole[first : first + 1], previous), LIMITS)
     stored = admission.admit(row, bodies, leased=True)
     return [*whole, *(replace(body, seq=row.last_seq + n) for n, body in enumerate(stored, 1))], bodies
 
@@ -41,7 +42,7 @@ def test_the_newest_turns_stay_and_everything_before_them_is_under_one_compactio
     assert (body.trigger, body.model, body.covers) == ("rescue", None, (2, body.first_kept - 1))
     kept = [entry for entry in whole if entry.seq >= body.first_kept]
     assert isinstance(kept[0], User)
-    assert 0 < sum(map(oversized.weight, kept)) <= oversized.LEFT_BYTES
+    assert 0 < sum(map(paging.weight, kept)) <= oversized.LEFT_BYTES
     assert "question 0 " in body.summary  # what it began with
     assert "80 entries before" in body.summary  # and how many are not shown
     shown = history.build(after)
@@ -59,9 +60,9 @@ def test_what_is_pinned_or_named_from_further_back_is_no_part_of_the_newest_entr
 def test_the_first_message_is_told_once_and_with_the_words_that_it_names():
     whole = log(opened("s1"), Received(content="what came first"), User(from_=(2,)), *talk(20)[1:])
     row = session.describe(None, whole)
-    [body] = oversized.fold(row, whole[-20:], whole[1:3], None, LIMITS)
+    [body] = oversized.fold(OversizedTail(row, whole[-20:], whole[1:3], None), LIMITS)
     assert "USER: what came first" in body.summary
-    [body] = oversized.fold(row, whole[1:], whole[1:3], None, LIMITS)
+    [body] = oversized.fold(OversizedTail(row, whole[1:], whole[1:3], None), LIMITS)
     assert body.summary.count("what came first") == 1
 
 
@@ -98,7 +99,17 @@ def test_if_even_the_last_turn_is_longer_than_what_should_be_left_it_is_kept():
 
 def test_a_tail_without_a_place_to_cut_is_left_alone():
     whole = log(opened("s1"), said("a " * 3_000))
-    assert oversized.fold(session.describe(None, whole), whole, whole[1:], None, LIMITS) == []
+    tail = OversizedTail(session.describe(None, whole), whole, whole[1:], None)
+    assert oversized.fold(tail, LIMITS) == oversized.after_fold(tail, LIMITS) == []
+
+
+def test_what_history_needs_after_the_fold_is_the_known_part_and_the_compaction():
+    whole = talk(50)
+    after, bodies = folded(whole)
+    tail = OversizedTail(session.describe(None, whole), whole[-20:], whole[1:2], None)
+    needed = oversized.after_fold(tail, LIMITS)
+    assert needed[-len(bodies) :] == after[-len(bodies) :]
+    assert history.build(needed) == history.build(after)
 
 
 def test_a_turn_must_begin_inside_the_part():
@@ -108,9 +119,9 @@ def test_a_turn_must_begin_inside_the_part():
 
 
 def test_pictures_weigh_a_quarter():
-    text = oversized.weight(said("A" * 40_000))
-    picture = oversized.weight(User(content=[PICTURE]))
-    assert oversized.weight_after(talk(2), 4) == oversized.weight(talk(2)[-1])
-    assert oversized.weight(said("\ud800" * 100)) == oversized.weight(said("A" * 200))
+    text = paging.weight(said("A" * 40_000))
+    picture = paging.weight(User(content=[PICTURE]))
+    assert paging.weight_after(talk(2), 4) == paging.weight(talk(2)[-1])
+    assert paging.weight(said("\ud800" * 100)) == paging.weight(said("A" * 200))
     assert 40_000 < text < 41_000
     assert 10_000 < picture < 11_000

@@ -13,6 +13,7 @@ from turnlog.codecs import native
 from turnlog.core import compaction, history, marks, session, turns as turns_
 from turnlog.core.compaction import Keep
 from turnlog.core.entries import MESSAGES, Compaction, ToolResult, User
+from turnlog.core.outline import bare
 from turnlog.testing import answered, check_messages, entry, said
 
 from .simulation import Simulation, is_refused, shaping, steps
@@ -65,6 +66,8 @@ def test_coverage_says_of_every_entry_what_became_of_it(moves):
             case "none":
                 assert not isinstance(by_seq[row.seq], MESSAGES)
     assert [row.seq for row in compaction.explain(sim.log)] == [e.seq for e in sim.log]
+    # The same is said of the log without its words.
+    assert compaction.explain([bare(e) for e in sim.log]) == compaction.explain(sim.log)
 
 
 @many

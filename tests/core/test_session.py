@@ -31,7 +31,7 @@ from turnlog.core.entries import (
     Unpin,
     User,
 )
-from turnlog.core.forks import inherited
+from turnlog.core.forks import inherited, taken_in
 from turnlog.core.marks import LOOKED_BACK, MARKS_KEPT
 from turnlog.core.session import FOLD, Mark, Session, cut_title, describe, live_path, on_path
 from turnlog.errors import Conflict, NotFound, UsageError
@@ -688,7 +688,7 @@ def test_an_entry_that_a_session_does_not_have_is_refused():
 
 def test_a_fork_takes_over_what_does_not_concern_its_source_alone():
     past = log(opened("s"), Selected(n=1), Received(content="a"), Received(content="b"), User(from_=(3,)), *turn(1))
-    taken = inherited(past)
+    taken = inherited(past[1:], taken_in(past))
     assert [type(e).__name__ for e in taken] == ["Foreign", "Received", "Foreign", "User", "User", "Assistant"]
     assert taken[0].raw["n"] == 1
 

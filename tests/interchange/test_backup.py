@@ -7,6 +7,7 @@ import pytest
 
 import turnlog
 from turnlog.convlog import Record, open_convlog
+from turnlog.core import paging
 from turnlog.errors import Conflict, Corrupt, StoreUnavailable, UsageError
 from turnlog.interchange.backup import archive, backup, check, restore
 from turnlog.memory import open_memory, place_of
@@ -88,7 +89,8 @@ def test_the_digest_is_that_of_a_copy(url, tmp_path):
 
 
 def test_a_backup_of_a_store_in_use_holds_whole_appends_and_no_deleted_session(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(copying, "PAGE_ENTRIES", 3)
+    monkeypatch.setattr(paging, "FEW_ENTRIES", 3)
+    monkeypatch.setattr(paging, "PAGE_ENTRIES", 3)
     pair = [entry(type="title", title="a"), entry(type="title", title="b")]
 
     async def main():
@@ -227,3 +229,21 @@ def test_a_store_that_is_not_there_is_not_created(tmp_path):
     with pytest.raises(StoreUnavailable):
         asyncio.run(backup(f"sqlite:{tmp_path}/none.db", tmp_path / "b"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_restore_reads_the_file_twice_to_prove_it_and_to_write_it(url, tmp_path, monkeypatch):
+    opened_files = []
+    real = gzip.open
+
+    def counted(path, *args):
+        opened_files.append(path)
+        return real(path, *args)
+
+    async def main():
+        await fill(url, tmp_path)
+        await backup(url, tmp_path / "a")
+        monkeypatch.setattr(gzip, "open", counted)
+        await restore(tmp_path / "a", f"sqlite:{tmp_path}/other.db")
+
+    asyncio.run(main())
+    assert len(opened_files) == 2

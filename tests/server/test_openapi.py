@@ -64,14 +64,9 @@ SETTINGS = """
 include-path-regex = "\\\\{sid\\\\}(/(compact|erase|undo-compact|fork|rewind|prompt|coverage))?$"
 parameters = { "path.sid" = "known", "path.agent" = "main" }
 [[operations]]
-# No schema can say which entry ends a turn (`rewindTo`).
-include-path-regex = "/chat$"
-checks.positive_data_acceptance.enabled = false
-[[operations]]
 # The vendors' bodies are open: much is accepted that the description does not name.
 include-path-regex = "^/v1/"
 checks.negative_data_rejection.enabled = false
-checks.positive_data_acceptance.enabled = false
 """
 
 

@@ -157,6 +157,15 @@ def test_a_compaction_folds_is_shown_and_is_taken_back(server, client, sid):
     assert client.post(f"{SESSIONS}/{sid}/undo-compact").status_code == 409
 
 
+def test_a_message_after_an_entry_that_ends_no_turn_is_a_conflict_and_nothing_is_stored(client, sid):
+    before = client.get(f"{SESSIONS}/{sid}").json()["entries"]
+    for to in (3, 10_000):
+        asked = {"message": "again", "sessionId": sid, "rewindTo": to}
+        answer = client.post("/api/agents/main/chat", json=asked)
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert client.get(f"{SESSIONS}/{sid}").json()["entries"] == before
+
+
 def test_a_fork_shares_the_past_and_a_rewind_goes_back(client, sid):
     talk(client, "second", sessionId=sid)
     fork = client.post(f"{SESSIONS}/{sid}/fork", json={"at": 4, "label": "try"}).json()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import turnlog
+from turnlog.core import paging
 from turnlog.sessions import copying
 from turnlog.testing import entry, opened
 
@@ -53,7 +54,8 @@ def titles(count, word):
 
 @pytest.mark.parametrize("replaced", ["source", "target"])
 def test_a_session_that_is_replaced_while_it_is_copied_gets_nothing_of_the_other(replaced, monkeypatch):
-    monkeypatch.setattr(copying, "PAGE_ENTRIES", 3)
+    monkeypatch.setattr(paging, "FEW_ENTRIES", 3)
+    monkeypatch.setattr(paging, "PAGE_ENTRIES", 3)
 
     async def main():
         async with turnlog.open_store("memory:") as source, turnlog.open_store("memory:") as target:

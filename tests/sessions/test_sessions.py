@@ -12,11 +12,13 @@ from msgspec.structs import replace
 import turnlog
 from turnlog import Query, Sessions, open_store
 from turnlog.codecs import native
-from turnlog.core import compaction
+from turnlog.core import compaction, paging
 from turnlog.core.compaction import Keep
 from turnlog.core.principals import Principal
+from turnlog.core.query import UNTRASHED
 from turnlog.core.session import describe
 from turnlog.sessions.copying import copy, digest
+from turnlog.sessions.expiry import expire
 from turnlog.sessions.selection import BEFORE_KEPT, change, chosen, following
 from turnlog.testing import FixedClock, answered, check_messages, entry, raises, said
 
@@ -429,6 +431,71 @@ async def test_a_fork_shares_the_past_and_leaves_the_source_alone(sessions, stor
     assert (await sessions.select(fork.id)).status == "active"
     await raises(turnlog.UsageError, sessions.fork(row.id, at=99))
     await raises(turnlog.NotFound, sessions.fork("nobody"))
+
+
+def small_pages():
+    return patch.multiple(paging, FEW_ENTRIES=2, PAGE_ENTRIES=3)
+
+
+async def long_talk(sessions, store):
+    """A message waits in it, another one was taken by a turn several pages later, and one was rewound."""
+    row = await sessions.open(KEY)
+    await store.append(row.id, [entry(type="received", content="early"), entry(type="received", content="waits")])
+    await talk(store, row.id, 6)
+    async with store.lease(row.id) as lease:
+        taken = entry(**{"type": "user", "from": [3]})
+        await store.append(row.id, [taken, answered("yes"), said("no"), answered("oh")], lease=lease)
+    return await sessions.rewind(row.id, 18)
+
+
+@on_every_store
+async def test_a_fork_that_is_written_in_parts_is_the_same_as_one_written_at_once(sessions, store):
+    row = await long_talk(sessions, store)
+    whole = await sessions.fork(row.id)
+    with small_pages():
+        parts = await sessions.fork(row.id)
+    assert (whole.forked_from.in_parts, parts.forked_from.in_parts) == (False, True)
+    assert (await store.read(whole.id))[1:] == (await store.read(parts.id))[1:]
+    same = {"id": "", "stamped": "", "forked_from": None, "created_at": 0, "last_at": 0}
+    assert replace(parts, **same) == replace(whole, **same)
+    assert await sessions.history(parts.id) == await sessions.history(row.id)
+    await store.reindex()
+    assert await store.describe(parts.id) == parts
+
+
+@on_every_store
+async def test_half_a_fork_is_in_the_trash_and_deleted_if_its_process_lives(sessions, store):
+    row = await long_talk(sessions, store)
+    append = store.append
+    seen = []
+
+    async def few(session_id, bodies, **options):
+        if len(seen) == 3:
+            raise turnlog.StoreUnavailable("the disk is full")
+        seen.append(session_id)
+        return await append(session_id, bodies, **options)
+
+    with small_pages(), patch.object(store, "append", few):
+        await raises(turnlog.StoreUnavailable, sessions.fork(row.id))
+    await raises(turnlog.NotFound, store.describe(seen[0]))
+    seen.clear()
+
+    async def dies(session_id, **options):
+        raise turnlog.StoreUnavailable("nobody is left to do it")
+
+    with small_pages(), patch.object(store, "append", few), patch.object(store, "delete", dies):
+        await raises(turnlog.StoreUnavailable, sessions.fork(row.id))
+    half = await store.describe(seen[0])
+    assert (half.status, half.last_seq, half.lacks_copies, half.unfinished) == ("trashed", 9, True, False)
+    assert half.under_way  # its last copy is a question
+    await store.reindex()
+    assert await store.describe(half.id) == half
+    assert [found.id for found in (await sessions.list(Query(unfinished=True))).items] == [row.id]
+    assert half.id not in {found.id for found in (await sessions.list(Query(status=UNTRASHED))).items}
+    later = half.last_at + 31 * 86_400_000
+    [gone] = await expire(sessions, store, ttl_days=None, trash_days=30, clock=lambda: later, apply=True)
+    assert (gone.session_id, gone.action) == (half.id, "delete")
+    await raises(turnlog.NotFound, store.describe(half.id))
 
 
 @on_every_store

@@ -26,7 +26,7 @@ EDITS = {
         ("    title: str\n", "    title: str\n    mood: str | None = None\n"),
     ],
     "core/rows.py": [
-        ("FOLD = 4\n", "FOLD = 5\n"),
+        ("FOLD = 5\n", "FOLD = 6\n"),
         ("    compactions: int = 0\n", "    compactions: int = 0\n    starred: bool = False\n"),
         ("    compactions: int\n", "    compactions: int\n    starred: bool\n"),
     ],

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from turnlog import Query, open_store
 from turnlog.core.query import UNTRASHED, rank
-from turnlog.stores import finding
+from turnlog.stores import finding, index_timer
 from turnlog.stores.sqlite import opening, statements as statements, store as sqlite_store
 from turnlog.stores.sqlite.connection import SqliteConnection
 from turnlog.testing import answered, entry, opened, said
@@ -202,9 +202,9 @@ def test_closing_while_the_index_is_being_filled_reports_nothing(tmp_path, monke
         begun.set()
         return True
 
-    monkeypatch.setattr(sqlite_store, "INDEX_AFTER_S", 0)
+    monkeypatch.setattr(index_timer, "INDEX_AFTER_S", 0)
     monkeypatch.setattr(sqlite_store.searching, "index_some", index_some)
-    monkeypatch.setattr(sqlite_store, "report", lambda name, error: reported.append((name, error)))
+    monkeypatch.setattr(index_timer, "report", lambda name, error: reported.append((name, error)))
 
     async def run():
         async with open_store(f"sqlite:{tmp_path}/s.db") as store:
@@ -254,7 +254,7 @@ def test_the_columns_follow_the_row_append_by_append(tmp_path):
 
 
 def test_an_append_writes_no_index_that_it_does_not_change(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_store, "INDEX_AFTER_S", 60)
+    monkeypatch.setattr(index_timer, "INDEX_AFTER_S", 60)
     unchanged = ("sessions_by_status", "sessions_by_channel", "sessions_words", "sessions_by_key")
 
     async def run():
@@ -277,30 +277,40 @@ def test_an_append_writes_no_index_that_it_does_not_change(tmp_path, monkeypatch
     asyncio.run(run())
 
 
-def test_words_are_indexed_when_appends_pause_or_at_the_latest_in_time(tmp_path, monkeypatch):
+def test_words_are_indexed_when_appends_pause_or_at_the_latest_in_time(monkeypatch):
     clock = SimpleNamespace(now=100.0)
     clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(sqlite_store, "time", clock)
-    monkeypatch.setattr(sqlite_store, "INDEX_AFTER_S", 60)  # no timer runs out here
+    monkeypatch.setattr(index_timer, "time", clock)
+    monkeypatch.setattr(index_timer, "INDEX_AFTER_S", 60)  # no timer runs out here
+    monkeypatch.setattr(index_timer, "INDEX_LATEST_S", 100)
     indexed = []
 
-    async def look(store, latest):
-        store._indexing.cancel()
-        monkeypatch.setattr(store, "_index_now", indexed.append)
-        store._index_in_time(latest)
+    async def index_some():
+        indexed.append(clock.now)
+        return False
 
     async def run():
-        async with open_store(f"sqlite:{tmp_path}/s.db") as store:
-            await store.append("s", [opened("s")])
-            clock.now = 159.0
-            await look(store, latest=1_000.0)
-            assert not indexed, "the last append was 59 seconds ago"
-            assert store._indexing.when() > asyncio.get_running_loop().time(), "it looks again"
-            clock.now = 160.0
-            await look(store, latest=1_000.0)
-            assert indexed == [160.0]
-            await store.append("s", [entry(type="title", title="busy", by="user")])
-            await look(store, latest=160.0)
-            assert indexed == [160.0, 160.0], "not later than that, although something was just written"
+        timer = index_timer.IndexTimer(index_some)
+
+        async def look(now, latest):
+            clock.now = now
+            timer._timer.cancel()
+            timer._in_time(latest)
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+        timer.written()
+        await look(159.0, latest=200.0)
+        assert not indexed, "the last append was 59 seconds ago"
+        assert timer._timer.when() > asyncio.get_running_loop().time(), "it looks again"
+        await look(160.0, latest=200.0)
+        assert indexed == [160.0]
+        timer.written()
+        await look(161.0, latest=161.0)
+        assert indexed == [160.0, 161.0], "not later than that, although something was just written"
+        timer.soon()
+        await timer.close()
+        timer.written()
+        assert timer._timer.cancelled(), "a closed timer starts nothing"
 
     asyncio.run(run())

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from turnlog import open_store
 from turnlog.core.entries import Opened, Title
 from turnlog.errors import StoreUnavailable
-from turnlog.stores import watching
-from turnlog.stores.sqlite import statements as statements, store as sqlite_store
+from turnlog.stores import index_timer, watching
+from turnlog.stores.sqlite import statements as statements
 from turnlog.stores.sqlite.writer import SqliteWriter
 from turnlog.stores.watching import Watchers
 from turnlog.testing import said
@@ -122,7 +122,7 @@ def test_what_a_failed_look_did_not_find_is_looked_for_again(tmp_path, monkeypat
             await following.aclose()
 
     monkeypatch.setattr(statements, "ends_of", sometimes)
-    monkeypatch.setattr(sqlite_store, "INDEX_AFTER_S", 60)  # or its commit would bring the next look about
+    monkeypatch.setattr(index_timer, "INDEX_AFTER_S", 60)  # or its commit would bring the next look about
     asyncio.run(story())
 
 

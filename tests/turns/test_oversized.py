@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from turnlog import UsageError
-from turnlog.core import oversized
+from turnlog.core import oversized, paging
 from turnlog.core.entries import Compaction
 from turnlog.core.events import CompactionEnd, CompactionStart, Done
 from turnlog.sessions import reading
@@ -155,7 +155,7 @@ def test_closing_does_not_wait_until_a_long_session_is_searchable(tmp_path, monk
 
 
 def test_pages_shrink_with_what_they_hold_and_give_every_entry_once(url, monkeypatch):
-    monkeypatch.setattr(reading, "PAGE_BYTES", 3_000)
+    monkeypatch.setattr(paging, "PAGE_BYTES", 3_000)
 
     async def main():
         async with opened(url) as t:

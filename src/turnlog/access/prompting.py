@@ -1,8 +1,13 @@
 """The prompt of a session: of one of our agents, or of the client whose calls the session keeps."""
 
-from ..core import prompt as prompts
+from collections.abc import Sequence
+
+from ..core import history, oversized, prompt as prompts, relayed
+from ..core.entries import Entry
+from ..core.guard import Limits
+from ..core.history import History
 from ..core.prompt import Prompt, ToolDefinition
-from ..core.relayed import RelayedHead, newest_head
+from ..core.relayed import RelayedHead
 from ..core.session import Session
 from ..sessions import Sessions
 from ..turns.agent import Agent
@@ -14,28 +19,57 @@ async def prompt_of(sessions: Sessions, agents: Agents, row: Session, *, at: int
 
     `with_reply`: user rows are written with their reply, so that a call is made while they are only `received`.
     """
-    log = (await sessions.transcript(row.id, incarnation=row.incarnation)).entries
-    head = newest_head(log if at is None else [entry for entry in log if entry.seq <= at])
-    if head is not None:
+    if (head := await _head(sessions, row, at)) is not None:
         return await _relayed(sessions, await agents.upstream(None), row, head, at)
     agent = await agents.of(row)
-    found = await sessions.history(
-        row.id,
-        system=agent.limits.system,
-        inject=agent.limits.inject,
-        note=agent.limits.with_note(),
-        at=at,
-        with_reply=with_reply,
-        incarnation=row.incarnation,
+    found = await _history(
+        sessions, row, agent.limits, agent.limits.system, note=agent.limits.with_note(), at=at, with_reply=with_reply
     )
     return prompts.assemble(found, tools=agent.toolbox.specs, max_output=agent.max_output)
 
 
+async def _head(sessions: Sessions, row: Session, at: int | None) -> RelayedHead | None:
+    notes: list[Entry] = []
+    async for page in sessions.pages(row, before=None if at is None else at + 1):
+        notes += relayed.notes_of(page)
+    if (call := relayed.newest_call(notes)) is None:
+        return None
+    return relayed.head_of(call, (await sessions.read(row, after=call.head - 1, limit=1))[0])
+
+
+async def _history(
+    sessions: Sessions,
+    row: Session,
+    limits: Limits,
+    system: str,
+    *,
+    at: int | None,
+    note: bool = False,
+    with_reply: bool = False,
+) -> History:
+    """A tail that is larger than any prompt is shown as the turn would fold it."""
+    if folded := await _folded(sessions, row, limits, at):
+        return history.build(folded, system=system, inject=limits.inject, note=note)
+    return await sessions.history(
+        row.id,
+        system=system,
+        inject=limits.inject,
+        note=note,
+        at=at,
+        with_reply=with_reply,
+        incarnation=row.incarnation,
+    )
+
+
+async def _folded(sessions: Sessions, row: Session, limits: Limits, at: int | None) -> Sequence[Entry]:
+    """Nothing, if the tail may be sent, or cannot be cut."""
+    tail = await sessions.oversized_tail(row, at)
+    return [] if tail is None else oversized.after_fold(tail, limits)
+
+
 async def _relayed(sessions: Sessions, agent: Agent, row: Session, head: RelayedHead, at: int | None) -> Prompt:
     """With the client's own system text, tools and parameters, as they came with its request."""
-    found = await sessions.history(
-        row.id, system=head.system, inject=agent.limits.inject, at=at, incarnation=row.incarnation
-    )
+    found = await _history(sessions, row, agent.limits, head.system, at=at)
     return prompts.assemble(
         found,
         tools=[ToolDefinition.of(tool) for tool in head.tools],

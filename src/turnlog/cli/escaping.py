@@ -49,15 +49,17 @@ def _cells(char: str) -> int:
 
 
 def cut(text: str, room: int) -> str:
-    if width(text) <= room:
+    """Looks at no more of the text than fits."""
+    if text.isascii() and len(text) <= room:
         return text
-    kept, used = "", 1
-    for char in text:
+    used = kept = 0
+    for end, char in enumerate(text, 1):
         used += _cells(char)
         if used > room:
-            break
-        kept += char
-    return kept + "…" if room > 0 else ""
+            return text[:kept] + "…" if room > 0 else ""
+        if used < room:
+            kept = end
+    return text
 
 
 def pad(text: str, room: int) -> str:

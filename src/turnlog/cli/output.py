@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -37,6 +37,19 @@ def to_json(value: Any) -> str:
 def write_json(value: Any) -> None:
     """Writes one line and flushes it, because programs read events as they happen."""
     sys.stdout.write(to_json(value) + "\n")
+    sys.stdout.flush()
+
+
+async def stream_json(before: str, pages: AsyncIterator[Iterable[Any]], after: str) -> None:
+    """Writes a list that is never in memory as a whole, between these texts: the same bytes as `write_json`. Nothing is
+    written if reading the first page fails.
+    """
+    lead = before
+    async for page in pages:
+        for item in page:
+            sys.stdout.write(lead + to_json(item))
+            lead = ", "
+    sys.stdout.write((before if lead == before else "") + after + "\n")
     sys.stdout.flush()
 
 

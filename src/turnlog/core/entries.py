@@ -77,6 +77,8 @@ class Origin(Struct, metaclass=Typed, frozen=True, kw_only=True, omit_defaults=T
     """The compaction of the source whose summary stands here for what was not copied; 0: all of it was copied."""
     copied: int = 0
     """The last entry here that is a copy, if not all of the past was copied."""
+    in_parts: bool = False
+    """Whether the copies were too large for one append. Until the last of them is written, the fork is in the trash."""
 
     @property
     def last_copy(self) -> int:

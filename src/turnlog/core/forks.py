@@ -32,14 +32,18 @@ from .survey import survey
 from .user_content import with_words
 
 
-def inherited(past: Transcript) -> list[Entry]:
-    """The entries that a fork takes over, without the session entry. Entries that concerned only the source become
-    inert, but keep their place, so that seqs still match.
+def inherited(past: Iterable[Entry], taken: Container[int]) -> list[Entry]:
+    """The entries that a fork takes over from these, which are not the session entry. Entries that concerned only the
+    source become inert, but keep their place, so that seqs still match.
 
     A message that waits in the source is not taken over; if a turn has taken it, the fork has its content in that turn.
+    `taken`: the messages that turns have taken in the whole past.
     """
-    taken = {seq for entry in past if isinstance(entry, User) for seq in entry.from_}
-    return [_inert(entry) if _is_the_sources(entry, taken) else entry for entry in past[1:]]
+    return [_inert(entry) if _is_the_sources(entry, taken) else entry for entry in past]
+
+
+def taken_in(past: Iterable[Entry]) -> set[int]:
+    return {seq for entry in past if isinstance(entry, User) for seq in entry.from_}
 
 
 def _is_the_sources(entry: Entry, taken: Container[int]) -> bool:

@@ -7,9 +7,8 @@ it covers, the originals stay in the log and are found by search, and the compac
 """
 
 from collections.abc import Collection, Sequence
-from itertools import takewhile
-from typing import Any, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from . import approvals, compaction, history, summaries
@@ -18,7 +17,7 @@ from .entries import MESSAGES, Compaction, Entry, Received
 from .guard import again_shortened
 from .history import View
 from .measuring import CHARS_PER_TOKEN, Limits, size_after
-from .message_writer import PICTURES
+from .paging import weight
 from .rescue import DIGEST_SHARE
 from .session import Session
 
@@ -26,31 +25,6 @@ TAIL_MAX_BYTES = 16_000_000
 """The most of a tail that a turn holds: about four million tokens, more than any window."""
 LEFT_BYTES = 4_000_000
 """What is left of a longer one: about a million tokens, so that a model still sees everything that would fit."""
-FRAME_BYTES = 100
-PICTURE_SHARE = 4
-"""A picture is bytes without words: nothing is counted, cleaned or split in it, so it weighs a quarter."""
-
-
-def weight(entry: Entry) -> int:
-    """About the bytes of an entry, as far as they cost memory and time in a turn."""
-    return FRAME_BYTES + sum(_size(getattr(entry, name)) for name in entry.__struct_fields__)
-
-
-def weight_after(entries: Sequence[Entry], seq: int) -> int:
-    """Of the entries at the end of a list that come after this one."""
-    return sum(map(weight, takewhile(lambda entry: entry.seq > seq, reversed(entries))))
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value) if value.isascii() else 2 * len(value)
-    if isinstance(value, dict):
-        block = cast("dict[str, Any]", value)
-        size = sum(map(_size, block.values()))
-        return size // PICTURE_SHARE if block.get("type") in PICTURES else size
-    if isinstance(value, list | tuple):
-        return sum(map(_size, cast("Sequence[Any]", value)))
-    return 0
 
 
 def begins_turn(part: Sequence[Entry]) -> bool:
@@ -58,14 +32,28 @@ def begins_turn(part: Sequence[Entry]) -> bool:
     return any(index > 0 for index in compaction.turn_starts(history.survey(list(part))))
 
 
-def fold(
-    row: Session, known: Sequence[Entry], first: Sequence[Entry], previous: Compaction | None, limits: Limits
-) -> list[Entry]:
-    """What is to be appended; nothing if the tail cannot be cut.
+class OversizedTail(Struct, frozen=True):
+    """What is known of a tail that is larger than any prompt."""
 
-    `known`: the newest entries of the log, and earlier ones that are pinned or named by them. `first`: the first
-    message of the tail, with the entries that it names. `previous`: the compaction that counts now.
-    """
+    row: Session
+    known: Sequence[Entry]
+    """The newest entries of the log, and earlier ones that are pinned or named by them."""
+    first: Sequence[Entry]
+    """The first message of the tail, with the entries that it names."""
+    previous: Compaction | None
+    """The compaction that counts now."""
+
+
+def after_fold(tail: OversizedTail, limits: Limits) -> list[Entry]:
+    """The entries that history needs once the tail is folded; none if it cannot be cut."""
+    bodies = fold(tail, limits)
+    added = [replace(body, seq=tail.row.last_seq + n) for n, body in enumerate(bodies, 1)]
+    return [*tail.known, *added] if added else []
+
+
+def fold(tail: OversizedTail, limits: Limits) -> list[Entry]:
+    """What is to be appended; nothing if the tail cannot be cut."""
+    row, known, first, previous = tail.row, tail.known, tail.first, tail.previous
     begin = _newest_from(known)
     transcript = [entry for entry in known if entry.seq >= begin or not isinstance(entry, MESSAGES)]
     view = history.survey(transcript)

@@ -6,6 +6,7 @@ then in fifty.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -30,7 +31,7 @@ def row_after(
     if row is None or wanted is None:
         return describe(row, entries)
     if not wanted:
-        return describe(None, [*read_all(), *entries])
+        return describe(None, chain(read_all(), entries))
     few = list(read(needed(row, entries, LOOKED_BACK_FIRST) or ()))
     return describe(row, entries, few if _is_enough(row, entries, few) else read(wanted))
 

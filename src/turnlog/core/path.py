@@ -305,7 +305,7 @@ def summary_of_source(log: Transcript) -> int:
     if origin is None or not origin.compaction:
         return 0
     live = live_path(marks_of(log), log[-1].seq)
-    copies = (entry.seq for entry in log[: origin.copied] if isinstance(entry, Compaction))
+    copies = (entry.seq for entry in log if isinstance(entry, Compaction) and entry.seq <= origin.copied)
     return next((seq for seq in copies if on_path(seq, live)), 0)
 
 

@@ -18,7 +18,7 @@ from .marks import Interval, Mark, Shape
 from .turns import UNDER_WAY, Role
 from .usage import ModelUse
 
-FOLD = 4
+FOLD = 5
 """The version of the rule that makes a row from a log (`core/session`). It rises with every change of that rule: a new
 row field, or an entry type that changes a row. A row with another number was made by another version of Turnlog, and is
 rebuilt from the log before it is used.
@@ -110,6 +110,12 @@ class Session(Struct, metaclass=Named, frozen=True, kw_only=True, omit_defaults=
         return self.stamped or str(self.created_at)
 
     @property
+    def lacks_copies(self) -> bool:
+        """Whether it is a fork of which not all copies are written: its process still writes them, or died."""
+        origin = self.forked_from
+        return origin is not None and origin.in_parts and self.last_seq < origin.last_copy
+
+    @property
     def under_way(self) -> bool:
         """Whether the last turn has neither an answer nor a `failed` yet: it runs, it is paused, or a crash cut it
         short.
@@ -123,8 +129,10 @@ class Session(Struct, metaclass=Named, frozen=True, kw_only=True, omit_defaults=
 
     @property
     def unfinished(self) -> bool:
-        """Whether messages wait or a turn is unfinished: a restart has to handle this."""
-        return bool(self.received) or self.under_way
+        """Whether messages wait or a turn is unfinished: a restart has to handle this. Not in a fork whose copies may
+        end within a turn.
+        """
+        return (bool(self.received) or self.under_way) and not self.lacks_copies
 
 
 class SessionRow(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

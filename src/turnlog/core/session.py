@@ -74,11 +74,11 @@ def describe(row: Session | None, entries: Iterable[Entry], past: Iterable[Entry
 
     `past`: the earlier entries that `past.needed` asks for.
     """
-    if row is not None and row.title_by and not row.approvals:
+    if row is not None and row.title_by and not row.approvals and not row.lacks_copies:
         entries = list(entries)
         if quick := _after_talk(row, entries):
             return quick
-    fold = _Fold(row)
+    fold = RowFold(row)
     for entry in past:
         fold.weigh(entry)
     for entry in entries:
@@ -89,7 +89,7 @@ def describe(row: Session | None, entries: Iterable[Entry], past: Iterable[Entry
 def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
     """The row after plain questions and answers, which most appends are; None for anything else.
 
-    `_Fold` is the rule. This gives the same result in a fraction of the time; property tests compare the two.
+    `RowFold` is the rule. This gives the same result in a fraction of the time; property tests compare the two.
     """
     size, role, turns, used = row.token_estimate, row.last_role, row.turn_count, row.used
     for entry in entries:
@@ -122,6 +122,10 @@ def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
     )
 
 
+def _complete_at(origin: Origin | None) -> int:
+    return origin.last_copy if origin and origin.in_parts else 0
+
+
 def _used_after(used: tuple[ModelUse, ...], entry: Assistant, origin: Origin | None) -> tuple[ModelUse, ...]:
     """`origin`: what the session was forked from; entries up to there are copies."""
     if origin is not None and entry.seq <= origin.last_copy:
@@ -130,14 +134,18 @@ def _used_after(used: tuple[ModelUse, ...], entry: Assistant, origin: Origin | N
     return used if use is None else usage.added(used, use)
 
 
-class _Fold:
-    """The row under construction: plain attributes, because this runs in every append."""
+class RowFold:
+    """The row under construction: plain attributes, because this runs in every append. Without a row, the log must be
+    added from its first entry on; then it may be added in parts.
+    """
 
     def __init__(self, row: Session | None) -> None:
         self.before = row
         self.changes: dict[str, object] = {}
         self.opened: Opened | None = None
         self.last_seq = row.last_seq if row else 0
+        self.complete_at = _complete_at(row.forked_from) if row and row.lacks_copies else 0
+        """The seq with which a fork that is written in parts has all its copies; 0: it has them."""
         self.last_ts = ""
         self.messages = row.message_count if row else 0
         self.turns = row.turn_count if row else 0
@@ -168,6 +176,8 @@ class _Fold:
             self._add_message(entry)
         else:
             self._add_other(entry)
+        if 0 < self.complete_at <= entry.seq:
+            self._complete()
         self.weigh(entry)
 
     def weigh(self, entry: Entry) -> None:
@@ -179,7 +189,16 @@ class _Fold:
         """Whether the entry only says that another session of the key was selected."""
         if not isinstance(entry, Status) or entry.value != "inactive":
             return False
-        return self.changes.get("status", self.before.status if self.before else "inactive") == "active"
+        return self._status() == "active"
+
+    def _status(self) -> object:
+        return self.changes.get("status", self.before.status if self.before else "inactive")
+
+    def _complete(self) -> None:
+        """Takes a fork out of the trash, in which it was until all its copies were written."""
+        self.complete_at = 0
+        if self._status() == "trashed":
+            self.changes["status"] = "inactive"
 
     def _go_back(self, mark: Mark) -> None:
         """Goes back: the size follows from the entries that leave and re-enter the live path, the role from the last of
@@ -244,6 +263,12 @@ class _Fold:
             case _:
                 pass
 
+    def _open(self, entry: Opened) -> None:
+        self.opened = entry
+        if (complete_at := _complete_at(entry.forked_from)) > entry.seq:
+            self.complete_at = complete_at
+            self.changes["status"] = "trashed"
+
     def _title_from(self, content: Content | None) -> None:
         if title := cut_title(text_of(content)):
             self.title, self.title_by = title, "first"
@@ -254,7 +279,7 @@ class _Fold:
             self.changes[entry.sets[0]] = storable(value) if isinstance(value, str) else value
         match entry:
             case Opened():
-                self.opened = entry
+                self._open(entry)
             case Selected():
                 self.changes["selected_n"] = entry.n
                 self.changes["status"] = "active"

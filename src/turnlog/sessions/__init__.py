@@ -12,32 +12,13 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from ..core import (
-    compaction,
-    fidelity,
-    history,
-    keys,
-    names,
-    principals,
-    query as queries,
-    search,
-    turns,
-    wellformed,
-)
+from ..core import compaction, fidelity, history, keys, names, principals, query as queries, search, turns, wellformed
 from ..core.compaction import Coverage
-from ..core.entries import (
-    Entry,
-    Opened,
-    Pin,
-    Rewind,
-    Status,
-    Title,
-    Undo,
-    Unpin,
-)
+from ..core.entries import Entry, Opened, Pin, Rewind, Status, Title, Undo, Unpin
 from ..core.fidelity import Fidelity
 from ..core.history import History
 from ..core.keys import SessionKey
+from ..core.oversized import OversizedTail
 from ..core.principals import OWNER, Principal
 from ..core.query import PAGE_MAX, Hit, Page, Query
 from ..core.session import Session, StatusValue, active, check_entry, cut_title
@@ -165,14 +146,24 @@ class Sessions:
         return Loaded(row, entries, damage)
 
     async def pages(
-        self, session: Session | str, *, after: int = 0, damage: DamageList | None = None
+        self,
+        session: Session | str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        named: bool = False,
+        damage: DamageList | None = None,
     ) -> AsyncGenerator[EntryList]:
         """All entries, page by page, so that a log of any size can be read. Damaged places are left out, and added to
-        `damage`.
+        `damage`. `named`: each page also has the earlier entries that it names.
         """
         row = await self._visible(session)
-        async for page in reading.pages_around_damage(self._store, row, after, damage):
-            yield page
+        async for page in reading.pages_around_damage(self._store, row, after, damage, before):
+            yield await reading.with_named(self._store, row, page) if named else page
+
+    async def outline(self, session: Session | str) -> EntryList:
+        """All entries without their words (`core/outline`): little, however large the log is."""
+        return await reading.outline(self._store, await self._visible(session))
 
     async def read(
         self,
@@ -218,22 +209,27 @@ class Sessions:
             entries = await reading.as_of(self._store, row, at, with_reply=with_reply)
         return history.build(entries, system=system, inject=inject or self._inject, note=note)
 
-    async def is_oversized(self, session: Session | str, at: int) -> bool:
-        """Whether the tail was larger than any prompt when the log ended at `at`. Reads no more than that."""
+    async def oversized_tail(self, session: Session | str, at: int | None = None) -> OversizedTail | None:
+        """What is known of the tail, if it is larger than any prompt, now or when the log ended at `at`."""
         row = await self._visible(session)
-        return await reading.is_oversized_at(self._store, row, at)
+        return await reading.oversized_tail(self._store, row, row.last_seq if at is None else at)
 
     async def explain(self, session_id: str) -> Explanation:
         """How each entry is shown to the model."""
-        return compaction.explain((await self.transcript(session_id)).entries)
+        return compaction.explain(await self.outline(session_id))
 
     async def expand(self, session_id: str, seq: int | None = None) -> EntryList:
         """The messages that a compaction replaces: the newest active one, or the one at `seq`.
 
         User entries hold their content here, even if it is stored in `received` entries.
         """
+        return [entry async for page in self.expand_pages(session_id, seq) for entry in page]
+
+    async def expand_pages(self, session_id: str, seq: int | None = None) -> AsyncGenerator[EntryList]:
+        """The same, a part at a time, so that a compaction of any size can be gone through."""
         row = await self._visible(session_id)
-        return await forking.covered(self._store, row, seq)
+        async for page in forking.covered(self._store, row, seq):
+            yield page
 
     async def fidelity(self, session_id: str, seq: int | None = None) -> Fidelities:
         """What became of the identifiers of each compaction, oldest first; only of the one at `seq`, if it is given."""
@@ -303,9 +299,7 @@ class Sessions:
         new_id = self._new_id()
         label = names.check_label(label)
         opened = Opened(id=new_id, key=source.key, agent=key.agent, channel=key.channel, label=label)
-        log = await forking.whole(self._store, source, at, opened)
-        async with self._store.lease(new_id) as lease:
-            return (await self._store.append(new_id, log, expect=0, lease=lease)).row
+        return await forking.write(self._store, source, at, opened)
 
     async def past(self, row: Session, at: int) -> EntryList:
         """Entries up to this one. Damaged places become entries without effect, so that later ones keep their seqs."""

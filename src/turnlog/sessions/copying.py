@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..codecs import native
+from ..core import paging
 from ..core.entries import Entry, Opened
 from ..core.query import Query
 from ..errors import Conflict, NotFound
@@ -20,7 +21,6 @@ from ..stores.stamping import now_ms
 from .checking import checked_async
 from .selection import SELECTED
 
-PAGE_ENTRIES = 500
 SPACES = (
     *(SELECTED, "delivered", "attempts"),
     *("outbox", "pending", "sent", "unsent", "questions"),
@@ -116,13 +116,14 @@ async def pages(
     store: Store, session_id: str, *, after: int, to: int | None = None, incarnation: str | None = None
 ) -> AsyncIterator[list[Entry]]:
     """A transcript in pieces of limited size."""
+    count = paging.FEW_ENTRIES
     while to is None or after < to:
-        room = PAGE_ENTRIES if to is None else min(PAGE_ENTRIES, to - after)
+        room = count if to is None else min(count, to - after)
         page = await store.read(session_id, after=after, limit=room, incarnation=incarnation)
         if not page:
             return
         yield page
-        after = page[-1].seq
+        after, count = page[-1].seq, paging.next_count(page)
 
 
 async def all_ids(store: Store) -> AsyncIterator[str]:

@@ -106,7 +106,7 @@ def _candidates(sessions: Sessions, before_ms: int, ttl_days: int | None) -> Asy
 
 
 async def _step(store: Store, row: Session, ttl_days: int | None, trash_days: int, now_ms: int) -> Expired | None:
-    if row.under_way or row.received:
+    if (row.under_way or row.received) and not row.lacks_copies:
         return None
     untouched = (now_ms - row.last_at) / DAY_MS
     if row.status == "trashed":

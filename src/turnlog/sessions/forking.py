@@ -3,20 +3,21 @@
 Nothing here checks a principal. A fork has the key of its source, so a principal that may see one of them may see both.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core import forks, path as paths
+from ..core import forks, paging, path as paths
 from ..core.atoms import Atom
 from ..core.entries import MESSAGES, Compaction, Entry, Opened, Origin, Rewind, Title
 from ..core.forks import CutPast
 from ..core.marks import active, live_path, on_path, pinned
+from ..core.outline import bare
 from ..core.path import Path
 from ..core.session import Session
-from ..errors import Corrupt, NotFound, UsageError
+from ..errors import Corrupt, NotFound, TurnlogError, UsageError
 from ..stores import Store
 from . import reading
 
@@ -33,9 +34,53 @@ class _Left(Struct, frozen=True):
 async def whole(store: Store, source: Session, at: int, opened: Opened) -> list[Entry]:
     """The log of a fork that takes over everything up to this entry. Seqs are those of the source."""
     past = await reading.past(store, source, at)
-    summary = paths.summary_of_source(past)
-    origin = Origin(id=source.id, seq=at, compaction=summary, copied=at if summary else 0)
-    return [replace(opened, forked_from=origin), *forks.inherited(past)]
+    return [_opened(opened, source, past), *forks.inherited(past[1:], forks.taken_in(past))]
+
+
+def _opened(opened: Opened, source: Session, past: list[Entry], *, in_parts: bool = False) -> Opened:
+    at, summary = past[-1].seq, paths.summary_of_source(past)
+    origin = Origin(id=source.id, seq=at, compaction=summary, copied=at if summary else 0, in_parts=in_parts)
+    return replace(opened, forked_from=origin)
+
+
+async def write(store: Store, source: Session, at: int, opened: Opened) -> Session:
+    """Writes the same log to the store, in bounded memory: a log that is larger than a page is appended in parts, and
+    the fork is in the trash until the last of them is written. If that fails it is deleted; if the process dies, it
+    stays in the trash, and expires there.
+    """
+    async with aclosing(_batches(reading.past_pages(store, source, at))) as batches:
+        first = await anext(batches)
+        in_parts = first[-1].seq < at
+        past = await _outline(store, source, at) if in_parts else first
+        begin, taken = _opened(opened, source, past, in_parts=in_parts), forks.taken_in(past)
+        async with store.lease(opened.id) as lease:
+            log = [begin, *forks.inherited(first[1:], taken)]
+            row = (await store.append(opened.id, log, expect=0, lease=lease)).row
+            try:
+                async for batch in batches:
+                    more = forks.inherited(batch, taken)
+                    done = await store.append(
+                        row.id, more, expect=row.last_seq, lease=lease, incarnation=row.incarnation
+                    )
+                    row = done.row
+            except BaseException:
+                with suppress(TurnlogError):  # it is in the trash already
+                    await store.delete(row.id, incarnation=row.incarnation)
+                raise
+            return row
+
+
+async def _outline(store: Store, source: Session, at: int) -> list[Entry]:
+    return [bare(entry) async for page in reading.past_pages(store, source, at) for entry in page]
+
+
+async def _batches(pages: AsyncIterator[list[Entry]]) -> AsyncGenerator[list[Entry]]:
+    held: list[Entry] = []
+    async for page in pages:
+        *full, held = paging.batches([*held, *page])
+        for batch in full:
+            yield batch
+    yield held
 
 
 async def counting(store: Store, source: Session, at: int) -> CutPast | None:
@@ -87,14 +132,16 @@ async def originals(store: Store, log: list[Entry]) -> list[Entry]:
     return found
 
 
-async def covered(store: Store, row: Session, seq: int | None) -> list[Entry]:
-    """The messages that a compaction replaces, also one that a fork took over."""
+async def covered(store: Store, row: Session, seq: int | None) -> AsyncGenerator[list[Entry]]:
+    """The messages that a compaction replaces, also one that a fork took over, a part at a time."""
     stack = active(row.marks, row.last_seq)
     seq = seq or (stack[-1].seq if stack else None)
     if seq is None or not is_of_source(row, seq):
-        return await reading.covered(store, row, seq)
+        async for page in reading.covered(store, row, seq):
+            yield page
+        return
     found = await originals(store, await reading.read(store, row))
-    return [entry for entry in found if isinstance(entry, MESSAGES)]
+    yield [entry for entry in found if isinstance(entry, MESSAGES)]
 
 
 def is_of_source(row: Session, seq: int) -> bool:

@@ -7,20 +7,17 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ..core import history, oversized, turns
+from ..core import history, oversized, paging, turns
 from ..core.entries import MESSAGES, Compaction, Entry, Received, User
-from ..core.session import Interval, Session, active, pinned
+from ..core.outline import bare
+from ..core.oversized import OversizedTail
+from ..core.session import Interval, Session, active, marks_of, pinned
 from ..core.user_content import with_words
 from ..errors import Corrupt, UsageError
 from ..stores import Store
 from ..stores.stamping import unreadable
-
-FEW_ENTRIES = 64
-"""The number of entries that are read at once, whatever their size."""
-PAGE_ENTRIES = 1_000
-PAGE_BYTES = 8_000_000
-"""The size of a page, if none of its entries is larger than those before it."""
 
 
 class Loaded(Struct, frozen=True):
@@ -73,13 +70,13 @@ async def around_damage(
 
 async def newest(store: Store, row: Session) -> list[Entry] | None:
     """The newest part of a tail that is larger than a turn may hold; None if all of it may be read."""
-    if row.last_seq - row.read_from < FEW_ENTRIES:
+    if row.last_seq - row.read_from < paging.FEW_ENTRIES:
         return None
     found: list[Entry] = []
     size, before = 0, row.last_seq + 1
     async for page in pages_back(store, row, before):
         found = [*page, *found]
-        size += sum(map(oversized.weight, page))
+        size += sum(map(paging.weight, page))
         if page[0].seq <= row.read_from:
             return None
         if size > oversized.TAIL_MAX_BYTES and oversized.begins_turn(found):
@@ -88,23 +85,23 @@ async def newest(store: Store, row: Session) -> list[Entry] | None:
 
 
 async def pages(store: Store, row: Session, after: int = 0, before: int | None = None) -> AsyncGenerator[list[Entry]]:
-    """The entries in order, as many at once as fit `PAGE_BYTES`, judged by the entries before them."""
-    end, count = row.last_seq + 1 if before is None else before, FEW_ENTRIES
+    """The entries in order, as many at once as fit `paging.PAGE_BYTES`, judged by the entries before them."""
+    end, count = row.last_seq + 1 if before is None else before, paging.FEW_ENTRIES
     while after < end - 1:
         found = await read(store, row, after=after, limit=min(count, end - 1 - after))
         if not (page := [entry for entry in found if entry.seq < end]):
             return
         yield page
-        after, count = page[-1].seq, _next_count(page)
+        after, count = page[-1].seq, paging.next_count(page)
 
 
 async def pages_around_damage(
-    store: Store, row: Session, after: int = 0, damage: list[Corrupt] | None = None
+    store: Store, row: Session, after: int = 0, damage: list[Corrupt] | None = None, before: int | None = None
 ) -> AsyncGenerator[list[Entry]]:
     """The same without the damaged places, which are added to `damage`."""
     while True:
         try:
-            async for page in pages(store, row, after):
+            async for page in pages(store, row, after, before):
                 yield page
                 after = page[-1].seq
             return
@@ -120,19 +117,13 @@ async def pages_around_damage(
 
 async def pages_back(store: Store, row: Session, before: int) -> AsyncGenerator[list[Entry]]:
     """The same from the newest page to the oldest; each page is in order."""
-    count = FEW_ENTRIES
+    count = paging.FEW_ENTRIES
     while before > 1:
         page = await read(store, row, before=before, limit=count)
         if not page:
             return
         yield page
-        before, count = page[0].seq, _next_count(page)
-
-
-def _next_count(page: Sequence[Entry]) -> int:
-    """At most four times as many as before: what comes next may be larger."""
-    largest = max(map(oversized.weight, page))
-    return max(1, min(PAGE_ENTRIES, len(page) * 4, PAGE_BYTES // max(1, largest)))
+        before, count = page[0].seq, paging.next_count(page)
 
 
 async def with_named(
@@ -152,12 +143,31 @@ async def with_named(
 
 async def past(store: Store, row: Session, at: int) -> list[Entry]:
     """Entries up to this one. Damaged places become entries without effect, so that later ones keep their seqs."""
-    found, damage = await around_damage(store, row, 0, before=at + 1)
-    there = {entry.seq: entry for entry in found}
+    return [entry async for page in past_pages(store, row, at) for entry in page]
+
+
+async def past_pages(store: Store, row: Session, at: int) -> AsyncGenerator[list[Entry]]:
+    """The same, a part at a time."""
+    damage: list[Corrupt] = []
+    done = 0
+    async for page in pages_around_damage(store, row, 0, damage, before=at + 1):
+        yield [*_unreadable(done, page[0].seq, damage), *page]
+        done = page[-1].seq
+    if done < at:
+        yield _unreadable(done, at + 1, damage)
+
+
+def _unreadable(after: int, before: int, damage: Sequence[Corrupt]) -> list[Entry]:
     return [
-        there.get(seq) or unreadable(seq, next(error for error in reversed(damage) if error.after < seq))
-        for seq in range(1, at + 1)
+        unreadable(seq, next(error for error in reversed(damage) if error.after < seq))
+        for seq in range(after + 1, before)
     ]
+
+
+async def outline(store: Store, row: Session, at: int | None = None) -> list[Entry]:
+    """The readable entries up to this one without their words (`core/outline`)."""
+    before = None if at is None else at + 1
+    return [bare(entry) async for page in pages_around_damage(store, row, before=before) for entry in page]
 
 
 async def as_of(store: Store, row: Session, at: int, *, with_reply: bool) -> list[Entry]:
@@ -165,30 +175,66 @@ async def as_of(store: Store, row: Session, at: int, *, with_reply: bool) -> lis
 
     `with_reply`: user rows are written with their reply, so that a call is made while they are only `received`.
     """
-    if at > max(row.pruned_to, row.dead_to) and not with_reply:
-        entries, _ = await around_damage(store, row, _tail_from(row, at) - 1, before=at + 1)
-        return await with_named(store, row, entries, pinned(row.marks, at))
-    whole, _ = await around_damage(store, row, 0)
-    past = [entry for entry in whole if entry.seq <= at]
-    if with_reply and past and isinstance(past[-1], Received):
-        past += [entry for entry in whole if isinstance(entry, User) and at in entry.from_][:1]
-    return past
+    then = await row_at(store, row, at)
+    entries, _ = await around_damage(store, row, then.read_from - 1, before=at + 1)
+    entries = await with_named(store, row, entries, then.pins)
+    if with_reply and entries and isinstance(entries[-1], Received):
+        entries += await _made_from(store, row, at)
+    return entries
 
 
-def _tail_from(row: Session, at: int) -> int:
-    stack = active(row.marks, at)
-    return min(stack[-1].at, stack[-1].seq) if stack else 1
+async def _made_from(store: Store, row: Session, received: int) -> list[Entry]:
+    """The user entry that was made from this one."""
+    async for page in pages_around_damage(store, row, received):
+        for entry in page:
+            if isinstance(entry, User) and received in entry.from_:
+                return [entry]
+    return []
 
 
-async def is_oversized_at(store: Store, row: Session, at: int) -> bool:
-    """Whether the tail was larger than any prompt when the log ended there."""
-    begin = _tail_from(row, at) if at > max(row.pruned_to, row.dead_to) else 1
-    size = 0
-    async for page in pages_back(store, row, at + 1):
-        size += sum(oversized.weight(entry) for entry in page if entry.seq >= begin)
-        if size > oversized.TAIL_MAX_BYTES or page[0].seq <= begin:
-            break
-    return size > oversized.TAIL_MAX_BYTES
+async def row_at(store: Store, row: Session, at: int) -> Session:
+    """The row as it was when the log ended there, as far as it says which entries count. All marks are read if the row
+    does not remember them.
+    """
+    is_known = at > max(row.pruned_to, row.dead_to)
+    marks = row.marks if is_known else marks_of(await outline(store, row, at))
+    marks = tuple(mark for mark in marks if mark.seq <= at)
+    stack = active(marks, at)
+    newest = stack[-1] if stack else None
+    return replace(
+        row,
+        last_seq=at,
+        marks=marks,
+        boundary=newest.at if newest else 1,
+        read_from=min(newest.at, newest.seq) if newest else 1,
+        pins=pinned(marks, at),
+        received=(),
+        heard=(),
+    )
+
+
+async def oversized_tail(store: Store, row: Session, at: int) -> OversizedTail | None:
+    """None if the tail was not larger than any prompt when the log ended at `at`, or is damaged."""
+    row = row if at == row.last_seq else await row_at(store, row, at)
+    with suppress(Corrupt):
+        if part := await newest(store, row):
+            return await describe_tail(store, row, await with_named(store, row, part, _named(row)))
+    return None
+
+
+async def describe_tail(store: Store, row: Session, known: Sequence[Entry]) -> OversizedTail:
+    stack = active(row.marks, row.last_seq)
+    previous = await _with_named_at(store, row, stack[-1].seq) if stack else []
+    first = await _with_named_at(store, row, row.boundary if row.boundary > 1 else row.first_message)
+    return OversizedTail(row, known, first, next((one for one in previous if isinstance(one, Compaction)), None))
+
+
+async def _with_named_at(store: Store, row: Session, seq: int) -> list[Entry]:
+    """This entry with those that it names; nothing if it cannot be read."""
+    try:
+        return await with_named(store, row, await read(store, row, after=seq - 1, limit=1))
+    except Corrupt:
+        return []
 
 
 async def ends_a_turn(store: Store, row: Session, to: int) -> bool:
@@ -203,16 +249,18 @@ async def ends_a_turn(store: Store, row: Session, to: int) -> bool:
     return path is not None and not row.pruned_to
 
 
-async def covered(store: Store, row: Session, seq: int | None) -> list[Entry]:
-    """The messages that the compaction at `seq` replaces; of the newest active one, if none is given."""
+async def covered(store: Store, row: Session, seq: int | None) -> AsyncGenerator[list[Entry]]:
+    """The messages that the compaction at `seq` replaces, a part at a time; of the newest active one, if none is
+    given.
+    """
     stack = active(row.marks, row.last_seq)
     seq = seq or (stack[-1].seq if stack else None)
     if seq is None:
         raise UsageError("no compaction is active in this session", hint="All messages are shown as they are.")
     match await read(store, row, after=seq - 1, limit=1):
         case [Compaction() as entry]:
-            found = await read(store, row, after=entry.covers[0] - 1, before=entry.first_kept)
-            whole = with_words(await with_named(store, row, found))
-            return [item for item in whole if isinstance(item, MESSAGES)]
+            async for page in pages(store, row, entry.covers[0] - 1, entry.first_kept):
+                whole = with_words(await with_named(store, row, page))
+                yield [item for item in whole if isinstance(item, MESSAGES)]
         case _:
             raise UsageError(f"entry {seq} is not a compaction", hint="Name the entry of a compaction.")

@@ -14,12 +14,12 @@ from typing import Any
 from msgspec.structs import fields as fields_of, replace
 
 from ..codecs import native
-from ..core import query as queries
+from ..core import facts as session_facts, query as queries
 from ..core.entries import Assistant, Compaction, Entry, Opened, ToolResult, User
-from ..core.facts import Fact, fact_in
+from ..core.facts import Fact, FactChange, fact_in
 from ..core.query import Query
 from ..core.rows import FOLD, Session, SessionRow
-from ..core.session import describe
+from ..core.session import RowFold
 from ..errors import Corrupt
 
 NAMES = {"id": "session_id", "key": "session_key", "agent": "agent_id", "last_at": "updated_at"}
@@ -101,14 +101,39 @@ def role_of(entry: Entry, summary_role: str | None) -> str | None:
             return None
 
 
-def refolded(row: Session, entries: Sequence[Entry]) -> Session:
-    """Rebuilds a row of another version by the rule of this one. `entries`: the log that it was made from.
+class LogFold:
+    """What a store derives from a whole log, which is added in parts: its row, and the index of its facts."""
 
-    If the log no longer begins with its session entry, the row stays as it is.
-    """
-    if not entries or not isinstance(entries[0], Opened):
-        return row
-    return replace(describe(None, entries), last_seq=row.last_seq)
+    def __init__(self) -> None:
+        self._row = RowFold(None)
+        self._opened: bool | None = None
+        self._facts: dict[tuple[str, str], FactChange] = {}
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if self._opened is None:
+                self._opened = isinstance(entry, Opened)
+            self._row.add(entry)
+            for change in session_facts.changes([entry]):
+                self._facts[change.app, change.key] = change
+
+    @property
+    def is_empty(self) -> bool:
+        return self._opened is None
+
+    @property
+    def facts(self) -> list[FactChange]:
+        """The newest change of each fact."""
+        return list(self._facts.values())
+
+    def row(self) -> Session:
+        return self._row.row()
+
+    def refolded(self, row: Session) -> Session:
+        """The row of another version by the rule of this one. If the log no longer begins with its session entry, it
+        stays as it is.
+        """
+        return replace(self._row.row(), last_seq=row.last_seq) if self._opened else row
 
 
 def past(prefix: str) -> str:

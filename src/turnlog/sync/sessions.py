@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator
 
 from ..core.history import History
 from ..core.keys import SessionKey
+from ..core.oversized import OversizedTail
 from ..core.principals import Principal
 from ..core.query import Page, Query
 from ..core.session import Session, StatusValue
@@ -71,12 +72,22 @@ class SyncSessions:
         return self._door.run(self._inner.transcript(session_id, after=after, incarnation=incarnation))
 
     def pages(
-        self, session: Session | str, *, after: int = 0, damage: DamageList | None = None
+        self,
+        session: Session | str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        named: bool = False,
+        damage: DamageList | None = None,
     ) -> Generator[EntryList]:
         """All entries, page by page, so that a log of any size can be read. Damaged places are left out, and added to
-        `damage`.
+        `damage`. `named`: each page also has the earlier entries that it names.
         """
-        return self._door.iterate(self._inner.pages(session, after=after, damage=damage))
+        return self._door.iterate(self._inner.pages(session, after=after, before=before, named=named, damage=damage))
+
+    def outline(self, session: Session | str) -> EntryList:
+        """All entries without their words (`core/outline`): little, however large the log is."""
+        return self._door.run(self._inner.outline(session))
 
     def read(
         self,
@@ -120,9 +131,9 @@ class SyncSessions:
             )
         )
 
-    def is_oversized(self, session: Session | str, at: int) -> bool:
-        """Whether the tail was larger than any prompt when the log ended at `at`. Reads no more than that."""
-        return self._door.run(self._inner.is_oversized(session, at))
+    def oversized_tail(self, session: Session | str, at: int | None = None) -> OversizedTail | None:
+        """What is known of the tail, if it is larger than any prompt, now or when the log ended at `at`."""
+        return self._door.run(self._inner.oversized_tail(session, at))
 
     def explain(self, session_id: str) -> Explanation:
         """How each entry is shown to the model."""
@@ -134,6 +145,10 @@ class SyncSessions:
         User entries hold their content here, even if it is stored in `received` entries.
         """
         return self._door.run(self._inner.expand(session_id, seq))
+
+    def expand_pages(self, session_id: str, seq: int | None = None) -> Generator[EntryList]:
+        """The same, a part at a time, so that a compaction of any size can be gone through."""
+        return self._door.iterate(self._inner.expand_pages(session_id, seq))
 
     def fidelity(self, session_id: str, seq: int | None = None) -> Fidelities:
         """What became of the identifiers of each compaction, oldest first; only of the one at `seq`, if it is given."""

@@ -52,7 +52,7 @@ class Recovery:
         for session_id in await self._store.abandoned():
             with suppress(NotFound):  # deleted meanwhile, or a lease on something that is no session (`outbox`)
                 row = await self._store.describe(session_id)
-                if row.channel not in NOT_OURS:
+                if row.channel not in NOT_OURS and not row.lacks_copies:
                     self._start_worker(self._lane_of(row))
 
     async def is_rerun_due(self, lane: Lane, journal: Journal) -> bool:

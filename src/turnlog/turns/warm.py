@@ -5,7 +5,7 @@ from collections import OrderedDict
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core import oversized
+from ..core import paging
 from ..core.entries import Entry
 from ..core.events import CompactionEnd
 from ..core.history import TailCache
@@ -16,7 +16,7 @@ from .turn import Turn
 
 WARM_SESSIONS = 256
 WARM_BYTES = 64_000_000
-"""Tails kept in memory between turns, by number and by weight (`core/oversized`). Beyond either, the one used longest
+"""Tails kept in memory between turns, by number and by weight (`core/paging`). Beyond either, the one used longest
 ago is read again for its next turn.
 """
 
@@ -83,7 +83,7 @@ class WarmTails:
         if not journal.reshaped and not journal.damage:
             since = before.end if before and before.incarnation == journal.incarnation else 0
             weight = before.weight if before and since else 0
-            weight += oversized.weight_after(journal.stored, since)
+            weight += paging.weight_after(journal.stored, since)
             self._warm[journal.session_id] = _Warm(
                 journal.end, journal.stored, turn.limits.window, journal.incarnation, journal.tail_cache, weight, failed
             )

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from ..core import history, oversized, path as paths
+from ..core import history, paging, path as paths
 from ..core.atoms import Atom
 from ..core.entries import Compaction, Entry, Undo
 from ..core.history import TailCache
@@ -16,7 +16,7 @@ from .journal import Journal
 ATOMS_KEPT = 500_000
 """Atoms of all paths in memory, about 150 bytes each; the sessions used longest ago are forgotten first."""
 TAIL_BYTES_KEPT = 64_000_000
-"""The weight of all tails in memory (`core/oversized`)."""
+"""The weight of all tails in memory (`core/paging`)."""
 
 
 class WarmPaths:
@@ -86,7 +86,7 @@ class WarmPaths:
         self._tails[_name(row)] = entries
         self._written[_name(row)] = journal.tail_cache
         end, weight = self._weights.get(_name(row), (0, 0))
-        self._weights[_name(row)] = row.last_seq, weight + oversized.weight_after(entries, end)
+        self._weights[_name(row)] = row.last_seq, weight + paging.weight_after(entries, end)
         while len(self._tails) > 1 and sum(self._weights[name][1] for name in self._tails) > TAIL_BYTES_KEPT:
             name, _ = self._tails.popitem(last=False)
             self._written.pop(name, None)

@@ -1,5 +1,7 @@
 """Entries as lines, for /history, /expand and `sessions show`."""
 
+from collections.abc import Container
+
 from ...core import approvals
 from ...core.entries import (
     Approval,
@@ -30,10 +32,15 @@ LINE_MAX_CHARS = 2_000
 RESULT_SHOWN_CHARS = 200
 
 
-def lines_of(entries: Transcript, words: Texts, *, last: int | None = None) -> list[str]:
-    """One or more lines for each message and marker; only the newest `last` of them, if given."""
+def lines_of(
+    entries: Transcript, words: Texts, *, last: int | None = None, left_out: Container[int] | None = None
+) -> list[str]:
+    """One or more lines for each message and marker; only the newest `last` of them, if given. `left_out`: the messages
+    that the model refused, if these are not all entries.
+    """
     received = {entry.seq: entry for entry in entries if isinstance(entry, Received)}
-    left_out = survey(entries).left_out
+    if left_out is None:
+        left_out = survey(entries).left_out
     lines = [
         (entry.seq, f"{line}  --- {words('left_out')} ---" if entry.seq in left_out else line)
         for entry in entries

@@ -10,7 +10,7 @@ from ...errors import UsageError
 from ...texts import words_here
 from ..chat.transcript_view import lines_of
 from ..options import Flags, common, with_turnlog
-from ..output import table, to_json, write, write_json
+from ..output import stream_json, table, to_json, write, write_json
 from ..session_names import change_session, resolve, session_argument
 
 if TYPE_CHECKING:
@@ -109,12 +109,13 @@ def undo_compact(session: str) -> None:
 @with_turnlog()
 async def expand(t: "Turnlog", flags: Flags, session: str, seq: int | None) -> None:
     """Show the messages that a compaction replaces: the newest one, or the one at SEQ."""
-    entries = await t.sessions.expand((await resolve(t, flags, session)).id, seq)
+    pages = t.sessions.expand_pages((await resolve(t, flags, session)).id, seq)
     if flags.json:
-        write_json(to_builtins(entries))
+        await stream_json("[", (to_builtins(page) async for page in pages), "]")
         return
-    for line in lines_of(entries, words_here()):
-        write(line)
+    async for page in pages:
+        for line in lines_of(page, words_here()):
+            write(line)
 
 
 @click.command()

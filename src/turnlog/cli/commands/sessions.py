@@ -9,11 +9,12 @@ from msgspec import to_builtins
 
 from ...core.query import Hit, Query, named_status
 from ...core.session import Session
+from ...core.survey import survey
 from ...errors import UsageError
 from ...texts import words_here
 from ..chat.transcript_view import lines_of
 from ..options import Flags, common, flags_now, with_turnlog
-from ..output import columns_of_screen, table, write, write_json
+from ..output import columns_of_screen, stream_json, table, to_json, write, write_json
 from ..session_names import age, called, change_session, resolve, row_json, session_argument, shown_key
 
 if TYPE_CHECKING:
@@ -86,13 +87,15 @@ def listing(rows: list[Session], room: int | None, current: str = "") -> list[st
 async def show(t: "Turnlog", flags: Flags, session: str) -> None:
     """Print the messages of a session, with markers."""
     row = await resolve(t, flags, session)
-    loaded = await t.sessions.transcript(row.id)
     if flags.json:
-        write_json({"session": row_json(t, row), "entries": to_builtins(loaded.entries)})
+        before = to_json({"session": row_json(t, row), "entries": []}).removesuffix("]}")
+        await stream_json(before, (to_builtins(page) async for page in t.sessions.pages(row)), "]}")
         return
     write(f"{called(row)}  {shown_key(t, row)}")
-    for line in lines_of(loaded.entries, words_here()):
-        write(line)
+    left_out = survey(await t.sessions.outline(row)).left_out
+    async for page in t.sessions.pages(row, named=True):
+        for line in lines_of(page, words_here(), left_out=left_out):
+            write(line)
 
 
 @sessions.command()

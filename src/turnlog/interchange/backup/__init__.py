@@ -25,10 +25,11 @@ from msgspec.structs import replace
 from ...codecs import native
 from ...convlog import ConvLog, Record, has_convlog, open_convlog
 from ...core.entries import Entry, Opened
+from ...core.paging import batches
 from ...core.query import PAGE_MAX
 from ...errors import Conflict, NotFound
 from ...memory import Memo, Memory, is_there, open_memory, place_of
-from ...sessions.copying import PAGE_ENTRIES, SPACES, all_ids, copy_fact, pages
+from ...sessions.copying import SPACES, all_ids, copy_fact, pages
 from ...stores import LedgerFact, Progress, Store, open_store
 from ...stores.disk.files import disk_errors, sync_dir
 from ...stores.stamping import now_ms, timestamp
@@ -75,11 +76,15 @@ def _sync(file: BinaryIO) -> None:
 
 def check(path: str | Path) -> BackupSummary:
     """What a backup holds; Corrupt if it is not whole, or was changed."""
-    reader = ArchiveReader(Path(path))
-    for _ in reader.lines():
-        pass
+    return _proven(Path(path))[0]
+
+
+def _proven(path: Path) -> tuple[BackupSummary, set[str]]:
+    """What a backup holds, and the sessions that were deleted while it was made."""
+    reader = ArchiveReader(path)
+    dropped = {value["id"] for value, _ in reader.lines() if value and value["turnlog"] == "dropped"}
     assert reader.summary is not None  # otherwise it is damaged
-    return reader.summary
+    return reader.summary, dropped
 
 
 class _Backup:
@@ -156,11 +161,14 @@ class _Backup:
 
 
 async def restore(path: str | Path, url: str, *, progress: Progress | None = None) -> Restored:
-    """Adds to a store what a backup holds and the store has not; creates the store if it is not there."""
-    summary = await asyncio.to_thread(check, path)
+    """Adds to a store what a backup holds and the store has not; creates the store if it is not there.
+
+    The file is read twice: nothing is written before all of it is proven.
+    """
+    summary, dropped = await asyncio.to_thread(_proven, Path(path))
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(url))
-        return await _Restore(url, store, stack).read(Path(path), summary, progress)
+        return await _Restore(url, store, stack).read(Path(path), summary, dropped, progress)
 
 
 class _Restore:
@@ -173,8 +181,7 @@ class _Restore:
         self._conversations: dict[tuple[str, str], int] = {}
         """(agent, conversation) → records that are still to be skipped, because the store has them."""
 
-    async def read(self, path: Path, summary: BackupSummary, progress: Progress | None) -> Restored:
-        dropped = await asyncio.to_thread(_dropped, path)
+    async def read(self, path: Path, summary: BackupSummary, dropped: set[str], progress: Progress | None) -> Restored:
         entries = facts = said = memos = sessions = 0
         lines = ArchiveReader(path).lines()
         for value, _ in lines:
@@ -212,7 +219,7 @@ class _Restore:
                 return 0  # the store has all that the backup has, and more
         written = 0
         async with self._store.lease(session_id) as lease:
-            while page := list(islice(log, PAGE_ENTRIES)):
+            for page in batches(log):
                 bodies = [replace(entry, seq=0) for entry in page]
                 done = await self._store.append(
                     session_id, bodies, expect=page[0].seq - 1, lease=lease, incarnation=made
@@ -255,10 +262,6 @@ def _log(lines: Iterator[tuple[dict[str, Any] | None, bytes]]) -> Iterator[Entry
         if value is not None:
             return
         yield native.decode(line)
-
-
-def _dropped(path: Path) -> set[str]:
-    return {value["id"] for value, _ in ArchiveReader(path).lines() if value and value["turnlog"] == "dropped"}
 
 
 def _line(entry: Entry) -> bytes:

@@ -26,7 +26,7 @@ from ...core.entries import (
     tool_uses,
 )
 from ...core.history import ApiMessage
-from ...core.oversized import weight
+from ...core.paging import weight
 from ...core.session import Session, on_path
 from ...core.tail_cache import settled_ids
 from ...core.user_content import user_content

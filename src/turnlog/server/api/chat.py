@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from functools import partial
 from typing import Annotated
 
@@ -117,7 +117,9 @@ async def accept_message(request: AnyRequest, agent: str, data: ChatBody) -> tup
         recall=data.recall,
     )
     try:
-        return access, row, await service.accept(row, data.message, sender, accept)
+        # Everything in the request is checked by now: what is left to refuse is an entry that ends no turn.
+        with state_conflicts() if data.rewind_to else nullcontext():
+            return access, row, await service.accept(row, data.message, sender, accept)
     except Busy as error:
         if data.rewind_to is not None:
             raise

@@ -65,7 +65,9 @@ class ChatBody(Strict, frozen=True, kw_only=True):
     images: Annotated[list[ImageUri], Meta(max_length=IMAGES_MAX)] = field(default_factory=list[ImageUri])
     """PNG, JPEG, WebP or GIF as data URIs."""
     recall: bool = False
-    rewind_to: Annotated[int, Meta(ge=1, description="Ends a turn, else 400; 409 while one runs.")] | None = None
+    rewind_to: Annotated[int, Meta(ge=1, description="Ends a turn; 409 if it does not, or while one runs.")] | None = (
+        None
+    )
     """Go on from this entry: what came after it is rewound."""
     model: Annotated[str, Meta(max_length=200)] | None = None
     """This model answers from now on in the session: one of the agent's models; empty: its own."""

@@ -19,6 +19,11 @@ _ERROR: dict[str, Any] = {
     },
     "required": ["error"],
 }
+_WORDS: dict[str, Any] = {
+    "type": "string",
+    "pattern": r"\S",
+    "description": "A message may be empty if another one in the request has words.",
+}
 _STREAMS = ("chatCompletions", "createMessage", "createResponse", "getResponse")
 _BODILESS = (
     "listModels",
@@ -84,7 +89,7 @@ def _body(name: str) -> dict[str, Any]:
     """A request that is certainly accepted; docs/reference/http.md says what else is."""
     message = {
         "type": "object",
-        "properties": {"role": {"enum": ["user"]}, "content": {"type": "string", "minLength": 1}},
+        "properties": {"role": {"enum": ["user"]}, "content": _WORDS},
         "required": ["role", "content"],
     }
     if name in ("createConversation", "updateConversation"):
@@ -101,5 +106,5 @@ def _body(name: str) -> dict[str, Any]:
     if name == "createMessage":
         fields["max_tokens"] = {"type": "integer", "minimum": 1}
     if name in _INPUTS:
-        fields["input"] = {"oneOf": [{"type": "string", "pattern": r"\S"}, fields.pop("messages")]}
+        fields["input"] = {"oneOf": [_WORDS, fields.pop("messages")]}
     return {"type": "object", "properties": fields, "required": list(fields)}

@@ -61,7 +61,7 @@ async def seen_at(access: Access, row: Session, turns: list[PlotStep], turn: int
     if index is None:
         raise UsageError(f"there is no turn {turn}", hint=f"This session has turns {turns[0].n} to {turns[-1].n}.")
     step = turns[index]
-    if await access.sessions.is_oversized(row, step.seq):
+    if await access.sessions.oversized_tail(row, step.seq):
         return None
     prompt = await access.prompt(row, at=step.seq)
     earlier = await access.prompt(row, at=turns[index - 1].seq) if index else None

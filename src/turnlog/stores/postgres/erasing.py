@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ...codecs import native
-from ...core import erasing
+from ...core import erasing, facts as session_facts
 from ...core.admission import admit
 from ...core.searchable import units
 from ...core.session import describe
@@ -64,7 +64,7 @@ async def erase(
             "epoch": lease.epoch if lease else None,
             "anew": any(units(entry, {}) for entry in entries if entry.seq in set(plan.seqs)),
             **told_of(describe(None, list(there.values())), None),
-            "facts": told_facts(added),
+            "facts": told_facts(session_facts.changes(added)),
         }
         lines = [native.encode_stored(entry).decode() for entry in plan.emptied]
         verdict = await db.one(

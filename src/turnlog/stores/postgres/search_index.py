@@ -13,13 +13,12 @@ from ...codecs import native
 from ...core.entries import Entry
 from ...core.rows import milliseconds
 from ...core.searchable import calls_in, results_in, units
-from ...core.session import describe
 from .. import Progress, sql
 from ..finding import TOOLS_LOOKED_BACK
 from .pool import PostgresPool
 from .row_functions import REFOLD
 from .searching import lexemes_of
-from .statements import readable, told_facts, told_of
+from .statements import folded, told_facts, told_of
 
 SESSIONS_AT_ONCE = 50
 ENTRIES_AT_ONCE = 50
@@ -179,12 +178,12 @@ SELECT session_id FROM turnlog.sessions WHERE {sql.OLDER_ROWS} AND session_id > 
 
 async def _refold(db: PostgresPool, session_id: str, *, search_anew: bool = True) -> bool:
     """False if another process wrote to it meanwhile."""
-    entries = await readable(db, session_id)
-    if not entries:
+    fold = await folded(db, session_id)
+    if fold.is_empty:
         return True
-    row = describe(None, entries)
+    row = fold.row()
     told: dict[str, Any] = {"id": session_id, "last": row.last_seq, "search_anew": search_anew, **told_of(row, None)}
-    told["facts"] = told_facts(entries)
+    told["facts"] = told_facts(fold.facts)
     return bool(await db.one(_REFOLD, (msgspec.json.encode(told).decode(),), changes=True))
 
 

@@ -1,11 +1,11 @@
 """Queries to PostgreSQL: rows, entries, lists; and how a row is stored in its columns."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
-from ...core import facts as session_facts, query as queries
+from ...core import paging, query as queries
 from ...core.entries import Entry
-from ...core.facts import Fact, FactChoice
+from ...core.facts import Fact, FactChange, FactChoice
 from ...core.query import Page, Query
 from ...core.rows import FOLD, decode_row
 from ...core.session import Session, active
@@ -35,9 +35,9 @@ def told_of(row: Session, before: Session | None) -> dict[str, Any]:
     return told
 
 
-def told_facts(entries: Sequence[Entry]) -> list[tuple[str, str, int | None]] | None:
+def told_facts(changes: Iterable[FactChange]) -> list[tuple[str, str, int | None]] | None:
     """The changes of the index of facts, as an argument of the same functions."""
-    newest = {(change.app, change.key): change.seq for change in session_facts.changes(entries)}
+    newest = {(change.app, change.key): change.seq for change in changes}
     return [(app, sql.key_bytes(key).hex(), seq) for (app, key), seq in newest.items()] or None
 
 
@@ -82,7 +82,14 @@ async def row_of(db: PostgresPool, session_id: str) -> Session | None:
 
 async def current(db: PostgresPool, row: Session) -> Session:
     """The row; rebuilt from the log if another version made it."""
-    return row if row.fold == FOLD else sql.refolded(row, await readable(db, row.id, before=row.last_seq + 1))
+    return row if row.fold == FOLD else (await folded(db, row.id, before=row.last_seq + 1)).refolded(row)
+
+
+async def folded(db: PostgresPool, session_id: str, before: int | None = None) -> sql.LogFold:
+    fold = sql.LogFold()
+    async for page in readable_pages(db, session_id, before=before):
+        fold.add(page)
+    return fold
 
 
 async def entries_of(
@@ -114,14 +121,24 @@ WHERE session_id = %s AND seq > %s AND seq < %s ORDER BY seq LIMIT %s
 
 async def readable(db: PostgresPool, session_id: str, after: int = 0, before: int | None = None) -> list[Entry]:
     """Entries for computing the row: unreadable places become entries without effect."""
-    found: list[Entry] = []
+    return [entry async for page in readable_pages(db, session_id, after, before) for entry in page]
+
+
+async def readable_pages(
+    db: PostgresPool, session_id: str, after: int = 0, before: int | None = None
+) -> AsyncIterator[list[Entry]]:
+    """The same, a part at a time."""
+    count = paging.FEW_ENTRIES
     while True:
-        at = after + len(found)
         try:
-            return found + await entries_of(db, session_id, at, before)
+            page = await entries_of(db, session_id, after, before, count)
         except Corrupt as error:
-            found += await entries_of(db, session_id, at, error.after + 1)
-            found += [unreadable(seq, error) for seq in range(error.after + 1, error.before or error.after + 2)]
+            page = await entries_of(db, session_id, after, error.after + 1)
+            page += [unreadable(seq, error) for seq in range(error.after + 1, error.before or error.after + 2)]
+        if not page:
+            return
+        yield page
+        after, count = page[-1].seq, paging.next_count(page)
 
 
 async def find(db: PostgresPool, query: Query) -> tuple[Page[Session], bool]:

@@ -5,8 +5,6 @@ statement whether the change is allowed (does the log end where the caller think
 kept in a database session, so a pooler in transaction mode may be in between.
 """
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
@@ -18,10 +16,10 @@ from ...core.query import Hit, Page, Query
 from ...core.session import Session
 from ...core.wellformed import accepted
 from ...errors import NotFound
-from ...runtime.background import report
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary
 from ..disk import leases
 from ..finding import Searcher
+from ..index_timer import IndexTimer
 from ..stamping import check_incarnation, rising, window
 from ..watching import Watchers
 from . import erasing, search_index as indexing, statements as statements
@@ -36,10 +34,6 @@ from .writer import PostgresWriter
 
 POLL_S = 0.5
 """How often a watcher polls, in case a notification was lost or a pooler delivers none."""
-INDEX_AFTER_S = 0.5
-"""The pause without appends before indexing: indexing costs more than storing, and a search does it if needed."""
-INDEX_LATEST_S = 5.0
-"""The longest delay if appends do not pause: otherwise a search would have ever more to do."""
 DELETE_S = 300.0
 """A session with millions of entries takes a while."""
 
@@ -72,9 +66,7 @@ class PostgresStore:
             written=self._written,
         )
         self._searcher = Searcher(self.read)
-        self._indexing: asyncio.TimerHandle | None = None
-        self._closing = False
-        self._written_at = 0.0
+        self._indexing = IndexTimer(lambda: indexing.index_some(self._db), self._db.spawn)
         self.ledger = PostgresLedger(self._db, clock, durable=durable)
 
     @classmethod
@@ -110,8 +102,7 @@ class PostgresStore:
 
     def _written(self, session_id: str) -> None:
         self._notifier.notify(session_id)
-        self._written_at = time.monotonic()
-        self._index_later(self._written_at + INDEX_LATEST_S)
+        self._indexing.written()
 
     async def read(
         self,
@@ -172,32 +163,6 @@ class PostgresStore:
         return await self._replica.answer(
             scope, lambda db: self._searcher.search(words, scope, PostgresLooking(db, scope, before))
         )
-
-    def _index_later(self, latest: float) -> None:
-        if self._indexing is None and not self._closing:
-            self._indexing = asyncio.get_running_loop().call_later(INDEX_AFTER_S, self._index_in_time, latest)
-
-    def _index_in_time(self, latest: float) -> None:
-        now = time.monotonic()
-        if now < latest and now < self._written_at + INDEX_AFTER_S:
-            self._indexing = None
-            self._index_later(latest)
-        else:
-            self._index_now(now)
-
-    def _index_now(self, since: float) -> None:
-        async def some() -> None:
-            more = False
-            try:
-                more = await indexing.index_some(self._db)
-            except Exception as error:  # noqa: BLE001 - a search retries, and reports the error
-                if not self._closing:
-                    report("search index", error)
-            self._indexing = None
-            if more:
-                self._index_later(since)
-
-        self._db.spawn(some())
 
     async def delete(self, session_id: str, *, incarnation: str | None = None) -> None:
         check_session_id(session_id)
@@ -275,9 +240,7 @@ class PostgresStore:
         return await indexing.reindex(self._db, self._writer.forget, progress)
 
     async def close(self) -> None:
-        self._closing = True
-        if self._indexing is not None:
-            self._indexing.cancel()
+        self._indexing.cancel()  # what runs is waited for with the calls of the pool
         await self._leases.close()
         await self._notifier.close()
         await self._replica.close()

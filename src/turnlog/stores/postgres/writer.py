@@ -131,7 +131,7 @@ class Group:
             "epoch": self.epoch,
             "start": start,
             "count": len(self.entries),
-            "facts": told_facts(self.entries),
+            "facts": told_facts(session_facts.changes(self.entries)),
             **told_of(self.row, before),
         }
 

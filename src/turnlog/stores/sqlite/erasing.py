@@ -43,7 +43,7 @@ def erase(
 ) -> Erased:
     """In a transaction of the caller."""
     row = check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
-    log = statements.readable(db, session_id)
+    log = list(statements.readable(db, session_id))
     plan = erasing.plan(log, seqs, redact=redact, by=by)
     if not plan.emptied:
         return Erased([], row, True)

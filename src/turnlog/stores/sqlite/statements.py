@@ -1,6 +1,6 @@
 """Queries to SQLite: rows, entries, lists. Every function takes the connection to use."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -9,12 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ...codecs import native
-from ...core import facts as session_facts, query as queries
+from ...core import paging, query as queries
 from ...core.entries import Entry
 from ...core.facts import Fact, FactChange, FactChoice
 from ...core.query import Page, Query
 from ...core.rows import FOLD, decode_row
-from ...core.session import Interval, Session, active, describe
+from ...core.session import Interval, Session, active
 from ...errors import Corrupt
 from .. import sql
 from ..stamping import unreadable
@@ -31,7 +31,11 @@ def row_of(db: SqliteConnection, session_id: str) -> Session | None:
     if found is None:
         return None
     row = decode_row(found)
-    return row if row.fold == FOLD else sql.refolded(row, readable(db, session_id, 0, row.last_seq + 1))
+    if row.fold == FOLD:
+        return row
+    fold = sql.LogFold()
+    fold.add(readable(db, session_id, 0, row.last_seq + 1))
+    return fold.refolded(row)
 
 
 def missing_columns(db: SqliteConnection) -> list[str]:
@@ -138,16 +142,19 @@ def entries_of(db: SqliteConnection, session_id: str, after: int, before: int | 
     return sql.decode_entries(session_id, after, [row[0] for row in rows])
 
 
-def readable(db: SqliteConnection, session_id: str, after: int = 0, before: int | None = None) -> list[Entry]:
-    """Entries for computing the row: unreadable places become entries without effect."""
-    found: list[Entry] = []
+def readable(db: SqliteConnection, session_id: str, after: int = 0, before: int | None = None) -> Iterator[Entry]:
+    """Entries for computing the row, read in parts: unreadable places become entries without effect."""
+    count = paging.FEW_ENTRIES
     while True:
-        at = after + len(found)
         try:
-            return found + entries_of(db, session_id, at, before, None)
+            page = entries_of(db, session_id, after, before, count)
         except Corrupt as error:
-            found += entries_of(db, session_id, at, error.after + 1, None)
-            found += [unreadable(seq, error) for seq in range(error.after + 1, error.before or error.after + 2)]
+            page = entries_of(db, session_id, after, error.after + 1, None)
+            page += [unreadable(seq, error) for seq in range(error.after + 1, error.before or error.after + 2)]
+        if not page:
+            return
+        yield from page
+        after, count = page[-1].seq, paging.next_count(page)
 
 
 def readable_in(db: SqliteConnection, session_id: str, wanted: Iterable[Interval]) -> Iterable[Entry]:
@@ -274,10 +281,11 @@ def facts_of(db: SqliteConnection, session_id: str, wanted: FactChoice) -> list[
 
 
 def refold(db: SqliteConnection, session_id: str) -> None:
-    entries = readable(db, session_id)
-    row = describe(None, entries)
+    fold = sql.LogFold()
+    fold.add(readable(db, session_id))
+    row = fold.row()
     db.run("DELETE FROM session_facts WHERE session_id = ?", (session_id,))
-    index_facts(db, session_id, session_facts.changes(entries))
+    index_facts(db, session_id, fold.facts)
     save(db, row)
     save_state(db, row)
     if row.selected_n:

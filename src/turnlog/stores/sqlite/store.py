@@ -6,7 +6,6 @@ SQLite comes with apsw, because the system's own may have the WAL-reset defect (
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -22,12 +21,12 @@ from ...core.past import row_after
 from ...core.query import Hit, Page, Query
 from ...core.session import Session, marks_of
 from ...errors import StoreError, UsageError
-from ...runtime.background import report
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, sql, word_index
 from ..disk import leases
 from ..disk.files import disk_errors
 from ..disk.syncing import aside
 from ..finding import Searcher
+from ..index_timer import IndexTimer
 from ..stamping import check_expected, check_incarnation, now_ms, rising, stamp, window
 from ..watching import Watchers
 from . import erasing, opening, searching as searching, statements as statements
@@ -39,10 +38,6 @@ log = logging.getLogger("turnlog.stores.sqlite")
 
 INLINE_ROWS = 256
 """Larger reads run in a thread."""
-INDEX_AFTER_S = 0.5
-"""The pause without appends before indexing: indexing costs more than storing, and a search does it if needed."""
-INDEX_LATEST_S = 5.0
-"""The longest delay if appends do not pause: otherwise a search would have ever more to do."""
 ROWS_KEPT = 1_024
 
 T = TypeVar("T")
@@ -61,9 +56,7 @@ class SqliteStore:
         self._watchers = Watchers(ends=self._ends)
         self._asked: tuple[int, Sequence[str]] = (0, ())
         self._reading = asyncio.Lock()
-        self._indexing: asyncio.TimerHandle | None = None
-        self._closing = False
-        self._written_at = 0.0
+        self._indexing = IndexTimer(self._index_some)
         self._erase = False
         self._searcher = Searcher(self.read)
         self._rest: SqliteConnection | None = None
@@ -129,9 +122,7 @@ class SqliteStore:
 
         appended = await self._writer.run(change)
         self._watchers.wake(session_id)
-        self._written_at = time.monotonic()
-        if self._indexing is None:
-            self._index_later(self._written_at + INDEX_LATEST_S)
+        self._indexing.written()
         return appended
 
     def _append(
@@ -269,32 +260,11 @@ class SqliteStore:
             while await self._writer.run(statements.refold_older, aside=True):
                 pass
 
-    def _index_later(self, latest: float) -> None:
-        if self._indexing is None and not self._closing:
-            self._indexing = asyncio.get_running_loop().call_later(INDEX_AFTER_S, self._index_in_time, latest)
-
-    def _index_in_time(self, latest: float) -> None:
-        now = time.monotonic()
-        if now < latest and now < self._written_at + INDEX_AFTER_S:
-            self._indexing = None
-            self._index_later(latest)
-        else:
-            self._index_now(now)
-
-    def _index_now(self, since: float) -> None:
-        async def some() -> None:
-            more = False
-            try:
-                more = await self._writer.run(searching.index_some, aside=True)
-                if not more and self._erase:
-                    more = self._erase = await self._writer.run(word_index.erase_some, aside=True)
-            except Exception as error:  # noqa: BLE001 - a search retries, and reports the error
-                report("search index", error)
-            self._indexing = None
-            if more:
-                self._index_later(since)
-
-        self._index_task = asyncio.ensure_future(some())
+    async def _index_some(self) -> bool:
+        more = await self._writer.run(searching.index_some, aside=True)
+        if not more and self._erase:
+            more = self._erase = await self._writer.run(word_index.erase_some, aside=True)
+        return more
 
     async def delete(self, session_id: str, *, incarnation: str | None = None) -> None:
         keys.check_session_id(session_id)
@@ -310,7 +280,7 @@ class SqliteStore:
         await self._writer.run(change)
         self._watchers.wake(session_id)
         self._erase = True
-        self._index_later(time.monotonic())
+        self._indexing.soon()
 
     async def erase(
         self,
@@ -373,11 +343,7 @@ class SqliteStore:
         statements.refold(db, session_id)
 
     async def close(self) -> None:
-        self._closing = True
-        if self._indexing is not None:
-            self._indexing.cancel()
-        if (task := getattr(self, "_index_task", None)) is not None and not task.done():
-            await asyncio.wait([task])
+        await self._indexing.close()
         try:
             while self._erase:
                 self._erase = await self._writer.run(word_index.erase_some, aside=True)
