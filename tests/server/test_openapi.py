@@ -31,6 +31,11 @@ def test_the_checked_in_description_is_current(described):
     assert json.loads(FILE.read_text()) == described
 
 
+def test_everything_that_it_refers_to_is_there(described):
+    for section, name in set(re.findall(r"#/components/(\w+)/(\w+)", json.dumps(described))):
+        assert name in described["components"][section]
+
+
 def test_every_operation_is_explained_in_the_guide(described):
     guide = GUIDE.read_text()
     named = set(re.findall(r"`(GET|POST|PATCH|DELETE) (/[^`? ]*)", guide))

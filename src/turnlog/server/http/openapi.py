@@ -9,6 +9,7 @@ from litestar.types import Method
 from litestar.types.internal_types import PathParameterDefinition
 from msgspec import Struct
 
+from ...access.auditing import AuditPage
 from . import bodies, compatible_openapi as compatible
 from .problems import Problem
 
@@ -71,7 +72,8 @@ def describe(app: Litestar) -> dict[str, Any]:
 
 def _schemas(names: set[str]) -> dict[str, Any]:
     """Made by msgspec, which also checks bodies: the framework omits patterns and the refusal of unknown fields."""
-    kinds = [kind for kind in (*vars(bodies).values(), Problem) if isinstance(kind, type) and issubclass(kind, Struct)]
+    known = (*vars(bodies).values(), AuditPage, Problem)
+    kinds = [kind for kind in known if isinstance(kind, type) and issubclass(kind, Struct)]
     wanted = [kind for kind in kinds if kind.__name__ in names or kind is Problem]
     _, found = msgspec.json.schema_components(wanted, ref_template="#/components/schemas/{name}")
     for name, fields in _EITHER.items():
