@@ -19,11 +19,14 @@ import psycopg
 
 from benchmarks import postgres_server
 from turnlog import Query, Sessions, open_store
-from turnlog.core.entries import Assistant, User
+from turnlog.core.entries import Assistant, Entry, User
 from turnlog.core.rows import FOLD
+from turnlog.core.searchable import units
 from turnlog.stores import Store
+from turnlog.stores.postgres.searching import lexemes_of
 
 PER_SESSION = 10
+NUMBER = "4711"
 STEPS = (0.01, 0.03, 0.1, 0.3, 1.0)
 TIMES = 200
 WORDS = "the invoice of customer {n} names order QX-{n} and the report of last week, which is to be sent again"
@@ -50,23 +53,31 @@ FROM generate_series(%s::bigint, %s::bigint) s, generate_series(1, {last}) n
 """
 SEARCH_ROWS = """
 INSERT INTO turnlog.session_search (session_id, seq, id, at, role, words)
-SELECT session_id, seq, id, id, 'user',
-    array_to_tsvector(ARRAY['invoice', 'customer', 'report', 'week', 'sent', substr(session_id, 2)])
+SELECT session_id, seq, id, id, role, array_to_tsvector(
+    ARRAY[substr(session_id, 2)] || CASE role WHEN 'user' THEN ARRAY[{user}] ELSE ARRAY[{assistant}] END)
 FROM turnlog.session_messages
 WHERE seq > 1 AND session_id = ANY (SELECT 's' || n FROM generate_series(%s::bigint, %s::bigint) n)
 """
 AT_ONCE = 20_000
 
 
+def lexemes(entry: Entry) -> str:
+    """What the store indexes of the entry, as SQL; without the session's number, which is a lexeme too."""
+    (unit,) = units(entry, {})
+    return ", ".join(f"'{lexeme}'" for lexeme in lexemes_of(unit) if lexeme != NUMBER)
+
+
 def load(url: str, first: int, last: int) -> None:
     """Sessions `first` to `last`."""
-    words = WORDS.replace("{n}", "%s")
+    words, sample = WORDS.replace("{n}", "%s"), WORDS.replace("{n}", NUMBER)
     parts = {
         "{per}": PER_SESSION,
         "{half}": PER_SESSION // 2,
         "{last}": PER_SESSION + 1,
         "{fold}": FOLD,
         "{words}": words,
+        "{user}": lexemes(User(content=sample)),
+        "{assistant}": lexemes(Assistant(content=sample)),
     }
     with psycopg.connect(url, autocommit=True) as connection:
         for sql in (SESSION_ROWS, MESSAGE_ROWS, SEARCH_ROWS):
@@ -100,12 +111,19 @@ async def measure(store: Store, count: int) -> dict[str, tuple[float, float]]:
         async with store.lease(f"s{number}") as lease:
             await store.append(f"s{number}", [User(content="one more"), Assistant(content="done")], lease=lease)
 
+    async def search(number: int) -> None:
+        hits = await store.search(f"QX-{number}", scope=Query(limit=20))
+        assert any(hit.session_id == f"s{number}" for hit in hits)
+
+    async def list_at(key: str) -> None:
+        assert (await store.find(Query(key=key))).items
+
     return {
         "append": await timed(append, count),
         "resume": await timed(lambda number: sessions.load(f"s{number}"), count),
         "list": await timed(lambda _: store.find(Query(agent="main", limit=50)), count, 20),
-        "list of one": await timed(lambda n: store.find(Query(key=f"agent:main:web:direct:p{n}")), count),
-        "search, rare word": await timed(lambda n: store.search(f"QX-{n}", scope=Query(limit=20)), count, 20),
+        "list of one": await timed(lambda number: list_at(f"agent:main:web:direct:p{number}"), count),
+        "search, rare word": await timed(search, count, 20),
     }
 
 

@@ -8,16 +8,22 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-SOCKET = ".s.PGSQL.5432"
+SOCKET = ".s.PGSQL.{port}"
 PIECE_BYTES = 65_536
 
 
 class RoundTrips:
-    def __init__(self, behind: str) -> None:
-        self._behind = f"{behind}/{SOCKET}"
+    def __init__(self, behind: Path) -> None:
+        self._behind = behind
+        self._carried: set[asyncio.Task[None]] = set()
         self.count = 0
 
-    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._carry(reader, writer))
+        self._carried.add(task)
+        task.add_done_callback(self._carried.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until either side ends it."""
         from_server, to_server = await asyncio.open_unix_connection(self._behind)
         is_answered = True
@@ -35,19 +41,30 @@ class RoundTrips:
             while piece := await from_server.read(PIECE_BYTES):
                 is_answered = True
                 writer.write(piece)
-            writer.close()
 
-        with suppress(ConnectionError):
-            await asyncio.gather(ask(), answer())
-        to_server.close()
+        try:
+            with suppress(ConnectionError):
+                await asyncio.gather(ask(), answer())
+        finally:
+            for one in (writer, to_server):
+                one.close()
+                with suppress(ConnectionError):
+                    await one.wait_closed()
+
+    async def close(self) -> None:
+        for task in self._carried:
+            task.cancel()
+        await asyncio.gather(*self._carried, return_exceptions=True)
 
 
 @asynccontextmanager
-async def counting(behind: str, place: Path) -> AsyncGenerator[RoundTrips]:
+async def counting(behind: str | Path, place: Path, port: int = 5432) -> AsyncGenerator[RoundTrips]:
     """Listens in the folder `place` for a server whose socket is in the folder `behind`."""
-    trips = RoundTrips(behind)
-    server = await asyncio.start_unix_server(trips.carry, place / SOCKET)
+    name = SOCKET.format(port=port)
+    trips = RoundTrips(Path(behind) / name)
+    server = await asyncio.start_unix_server(trips.accept, place / name)
     try:
         yield trips
     finally:
         server.close()
+        await trips.close()

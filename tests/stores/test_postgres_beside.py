@@ -184,7 +184,7 @@ class Lines:
     def spawn(self, work):
         self.tasks.append(asyncio.ensure_future(work))
 
-    async def all(self, statement, columns, *, changes=False):
+    async def all(self, statement, columns, *, changes=False, within_s=0.0):
         if not changes:
             return []
         if self.hangs:

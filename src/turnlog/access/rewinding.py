@@ -1,8 +1,12 @@
-"""Messages that continue a session from an earlier entry."""
+"""Messages that name the place in the log that they follow: an earlier entry, or where the last turn here ended."""
+
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from ..core.entries import Content
+from ..core.session import Session
+from ..errors import Denied, NotFound
 from ..sessions.checking import checked_methods
 from ..turns.queue import Incoming, Ticket
 from . import finding
@@ -12,7 +16,30 @@ from .verbs import Verbs, checked_content, delivery_scope
 
 @checked_methods
 class RewindingVerbs(Verbs):
-    """What an `Access` does at an earlier place of a log."""
+    """What an `Access` does at a certain place of a log."""
+
+    def left_here(self, session_id: str) -> Session | None:
+        """The row as the last turn in this process left it, if the principal may change it; others may have since."""
+        row = self._runner.row_here(session_id)
+        if row is None or not self._runner.journal.direct or not self._settings.enabled:
+            return None
+        with suppress(NotFound, Denied):
+            return self.sessions.admit(row, write=True)
+        return None
+
+    async def accept_if_unchanged(
+        self, row: Session, content: Content, *, sender: str | None = None, context: str = "", recall: bool = False
+    ) -> Ticket:
+        """Accepts a message if nothing was written to the session since this row was read; otherwise nothing is stored,
+        and Conflict, Busy or NotFound is raised.
+        """
+        content = checked_content(content)
+        row = await self._finder.receiving(row)
+        if recall:
+            context = "\n\n".join(filter(None, (context, await self._recalled(row, content))))
+        return await self._queue.accept(
+            row, Incoming(content=content, sender=sender, context=context, if_unchanged=True)
+        )
 
     async def accept_after(
         self,

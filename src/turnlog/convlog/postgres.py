@@ -24,6 +24,8 @@ log = logging.getLogger("turnlog.convlog")
 _decode = msgspec.json.Decoder(Record).decode
 
 VACUUM_S = 600.0
+WITHIN_S = 0.02
+"""How long a line may wait for another statement to go along with."""
 LINES_MAX = 32
 """Lines in one call. A line has at most 1 MiB of text."""
 WaitingLine: TypeAlias = tuple[tuple[Any, ...], asyncio.Future[None]]
@@ -85,7 +87,8 @@ class PostgresBackend:
         # In the order of their conversations: two servers must not wait for each other.
         values = sorted((line for line, _ in lines), key=lambda line: line[:2])
         try:
-            await self._db.all(_WRITE, [list(column) for column in zip(*values, strict=True)], changes=True)
+            columns = [list(column) for column in zip(*values, strict=True)]
+            await self._db.all(_WRITE, columns, changes=True, within_s=WITHIN_S)
         except asyncio.CancelledError:
             for _, done in lines:
                 done.cancel()

@@ -62,8 +62,8 @@ async def open_service(
     workspace = settings.home / WORKSPACE
     make_dir(workspace)
     async with (
-        open_convlog(settings.store_url()) as convlog,
         open_turnlog(home=home, workspace=workspace, **flags) as turnlog,
+        open_convlog(settings.store_url()) as convlog,
     ):
         service = Service(
             turnlog,

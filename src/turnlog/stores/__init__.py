@@ -70,7 +70,10 @@ class LedgerFact(Struct, frozen=True):
 class Ledger(Protocol):
     """Small facts that belong to no session. Values are plain JSON; every change is durable when it returns."""
 
-    async def get(self, space: str, key: str) -> Any: ...
+    async def get(self, space: str, key: str, *, from_memory: bool = False) -> Any:
+        """`from_memory`: a store that hears of every change at once may answer without asking anybody."""
+        ...
+
     async def put_if_absent(self, space: str, key: str, value: Any, *, ttl_s: float | None = None) -> Any:
         """None if it was stored; otherwise the value that was there already."""
         ...
@@ -180,8 +183,14 @@ class Store(Protocol):
         """
         ...
 
-    def lease(self, session_id: str, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
-        """Waits for a running turn to end, forever or up to wait_s; then raises Busy, which names the holder."""
+    def lease(
+        self, session_id: str, *, wait_s: float | None = None, with_append: bool = False
+    ) -> AbstractAsyncContextManager[Lease]:
+        """Waits for a running turn to end, forever or up to wait_s; then raises Busy, which names the holder.
+
+        `with_append`: the store may leave it to the first append with this lease to take it. That append raises Busy
+        if somebody has it; if it fails, for whatever reason, the lease is over. Until then the caller holds nothing.
+        """
         ...
 
     async def abandoned(self) -> list[str]:

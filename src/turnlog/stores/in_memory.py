@@ -170,7 +170,9 @@ class MemoryStore:
         return plan.seqs
 
     @asynccontextmanager
-    async def lease(self, session_id: str, *, wait_s: float | None = None) -> AsyncGenerator[Lease]:
+    async def lease(
+        self, session_id: str, *, wait_s: float | None = None, with_append: bool = False
+    ) -> AsyncGenerator[Lease]:
         keys.check_session_id(session_id)
         turn = self._turns.setdefault(session_id, asyncio.Lock())
         try:
@@ -248,7 +250,7 @@ class MemoryLedger:
     def _put(self, space: str, key: str, value: Any, ttl_s: float | None) -> None:
         self._facts[space, key] = (value, None if ttl_s is None else self._clock() + int(ttl_s * 1000))
 
-    async def get(self, space: str, key: str) -> Any:
+    async def get(self, space: str, key: str, *, from_memory: bool = False) -> Any:
         return self._live(space, key)
 
     async def put_if_absent(self, space: str, key: str, value: Any, *, ttl_s: float | None = None) -> Any:

@@ -19,8 +19,8 @@ class LedgerSpaces:
             raise Denied(f"this ledger has no space {space!r}", hint="Add the space where this ledger is created.")
         return space
 
-    async def get(self, space: str, key: str) -> Any:
-        return await self._ledger.get(self._named(space), key)
+    async def get(self, space: str, key: str, *, from_memory: bool = False) -> Any:
+        return await self._ledger.get(self._named(space), key, from_memory=from_memory)
 
     async def put_if_absent(self, space: str, key: str, value: Any, *, ttl_s: float | None = None) -> Any:
         return await self._ledger.put_if_absent(self._named(space), key, value, ttl_s=ttl_s)

@@ -282,6 +282,20 @@ class SyncAccess:
         """Every entry after that seq, also those that are yet to come; ends when the session is deleted."""
         return self._door.iterate(self._inner.watch(where, after=after))
 
+    def left_here(self, session_id: str) -> Session | None:
+        """The row as the last turn in this process left it, if the principal may change it; others may have since."""
+        return self._door.call(lambda: self._inner.left_here(session_id))
+
+    def accept_if_unchanged(
+        self, row: Session, content: Content, *, sender: str | None = None, context: str = "", recall: bool = False
+    ) -> Ticket:
+        """Accepts a message if nothing was written to the session since this row was read; otherwise nothing is stored,
+        and Conflict, Busy or NotFound is raised.
+        """
+        return self._door.run(
+            self._inner.accept_if_unchanged(row, content, sender=sender, context=context, recall=recall)
+        )
+
     def accept_after(
         self,
         where: Where,

@@ -35,6 +35,36 @@ class RacingContract(Contract):
                 assert second.epoch > first.epoch
 
     @claim
+    async def test_a_lease_that_comes_with_its_first_append_keeps_others_away_from_then_on(self, place: Path) -> None:
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            async with store.lease("s1", wait_s=0, with_append=True) as lease:
+                [first] = await store.append("s1", [said("one")], lease=lease, expect=1)
+                await raises(Busy, enter(store.lease("s1", wait_s=0)))
+                await store.append("s1", [said("two")], lease=lease)
+                assert lease.live
+            assert (first.seq, lease.live) == (2, False)
+            async with store.lease("s1", wait_s=GIVES_UP_S) as second:
+                assert second.epoch > lease.epoch
+
+    @claim
+    async def test_a_lease_that_comes_with_its_first_append_is_refused_while_somebody_has_it(self, place: Path) -> None:
+        if not self.durable:
+            return
+
+        async def begin() -> None:
+            async with two.lease("s1", wait_s=0, with_append=True) as lease:
+                await two.append("s1", [said("not now")], lease=lease)
+
+        async with self.open(place) as one, self.open(place) as two:
+            await one.append("s1", [opened("s1")])
+            async with one.lease("s1"):
+                assert (await raises(Busy, begin())).holder
+            assert len(await one.read("s1")) == 1
+            await begin()
+            assert len(await one.read("s1")) == 2
+
+    @claim
     async def test_two_openings_of_one_place_see_each_other(self, place: Path) -> None:
         if not self.durable:
             return

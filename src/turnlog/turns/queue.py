@@ -288,8 +288,12 @@ class Queue:
             self._lanes.drop_if_unused(lane)
 
     async def _lease(self, lane: Lane, stack: AsyncExitStack) -> Lease:
+        with_append = self._begins_as_expected(lane)
+        lane.is_contended = False
         try:
-            return await stack.enter_async_context(self._store.lease(lane.session_id, wait_s=0))
+            return await stack.enter_async_context(
+                self._store.lease(lane.session_id, wait_s=0, with_append=with_append)
+            )
         except Busy:
             if lane.unstored and lane.unstored.incoming.is_alone:
                 raise  # it is no message that could wait
@@ -302,6 +306,11 @@ class Queue:
             return await stack.enter_async_context(self._store.lease(lane.session_id))
         finally:
             lane.blocked = False
+
+    def _begins_as_expected(self, lane: Lane) -> bool:
+        """Whether the worker can begin a turn without asking the store: its first append makes sure of the rest."""
+        first = None if lane.resumed or lane.is_contended else lane.unstored
+        return first is not None and not first.incoming.is_about_past and self._runner.is_warm(first.row)
 
     async def _store_unstored(self, lane: Lane) -> None:
         if (ticket := lane.unstored) is None:
@@ -316,7 +325,7 @@ class Queue:
     async def _serve(self, lane: Lane, lease: Lease) -> None:
         first = None if lane.resumed else lane.unstored
         journal = await self._open_journal(
-            lane, lease, known=first.row if first and not first.incoming.is_alone else None
+            lane, lease, known=first.row if first and not first.incoming.is_about_past else None
         )
         while lease.live:  # once it is lost, another process answers, and the next worker tells that
             if journal.reshaped:
@@ -362,6 +371,10 @@ class Queue:
             await journal.refresh()
         else:
             lane.unstored = None
+            if ticket.incoming.if_unchanged and journal.end != ticket.since:
+                ticket.refuse(Conflict("the session has changed", hint="Look at it again, and send it again."))
+                return
+            journal.is_assumed = journal.is_assumed or ticket.incoming.if_unchanged
             await self._tasks.run(lane, journal, requests.of_ticket(ticket), ticket)
 
     async def _open_journal(self, lane: Lane, lease: Lease, known: Session | None = None) -> Journal:

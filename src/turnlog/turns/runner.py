@@ -93,6 +93,8 @@ class Runner:
         self._warm = WarmTails(store, sessions)
         self._tools = ToolCalls(sessions, recall, clock, self.telemetry)
         self.load = self._warm.load
+        self.is_warm = self._warm.is_warm
+        self.row_here = self._warm.row
         self._repairs = ReportedRepairs(WARM_SESSIONS)
         self.calibration = Calibration(store.ledger)
         self.windows = Windows(store.ledger, clock)

@@ -33,11 +33,18 @@ class Incoming(Struct, frozen=True, kw_only=True):
     """Not a new message: the message of the last turn, which failed."""
     rewind_to: int | None = None
     """History goes on from this entry, which ends a turn: the rewind and the message are one append."""
+    if_unchanged: bool = False
+    """Only if nothing was written to the session since its row was read."""
+
+    @property
+    def is_about_past(self) -> bool:
+        """Whether it is about what the log holds, which is read first."""
+        return self.retry or self.rewind_to is not None
 
     @property
     def is_alone(self) -> bool:
         """Whether it neither joins a turn nor waits for one: it means the log as it is now."""
-        return self.retry or self.rewind_to is not None
+        return self.is_about_past or self.if_unchanged
 
 
 class Ticket:
@@ -116,6 +123,8 @@ class Lane:
         """Somebody stopped the paused turn; the next worker ends it."""
         self.blocked = False
         """The worker waits for a turn in another process."""
+        self.is_contended = False
+        """The log or the lease was not as expected when a turn was to begin: the next worker takes the lease first."""
 
     @property
     def is_free(self) -> bool:

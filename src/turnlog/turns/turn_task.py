@@ -86,7 +86,8 @@ class TurnTasks:
         except BaseException as error:
             if ticket is None:
                 raise
-            if journal.is_assumed and isinstance(error, Conflict):
+            may_wait = not ticket.incoming.is_alone
+            if journal.is_assumed and may_wait and isinstance(error, Conflict | Busy):
                 return await self._begin_again(lane, journal, ticket)
             ticket.refuse(error if isinstance(error, TurnlogError) else cancelled())
             if not isinstance(error, TurnlogError):
@@ -97,8 +98,8 @@ class TurnTasks:
         return seq
 
     async def _begin_again(self, lane: Lane, journal: Journal, ticket: Ticket) -> None:
-        """The log has changed since the message came: opens the journal again from the store."""
-        journal.reshaped = True
+        """The log has changed since the message came, or another process has the lease: the worker begins again."""
+        journal.reshaped = lane.is_contended = True
         if lane.unstored is None:
             lane.unstored = ticket
         else:

@@ -24,7 +24,7 @@ ago is read again for its next turn.
 class _Warm(Struct, frozen=True):
     """The tail of a log as the last turn left it, and the window it was made for."""
 
-    end: int
+    row: Session
     entries: list[Entry]
     window: int
     incarnation: str
@@ -35,6 +35,10 @@ class _Warm(Struct, frozen=True):
 
     def fits(self, row: Session) -> bool:
         return (self.end, self.incarnation) == (row.last_seq, row.incarnation) and not row.received
+
+    @property
+    def end(self) -> int:
+        return self.row.last_seq
 
 
 class WarmTails:
@@ -57,6 +61,18 @@ class WarmTails:
         row = await self._store.describe(session_id, incarnation=incarnation)
         warm = self._warm.get(session_id)
         return Loaded(row, warm.entries) if warm and warm.fits(row) else await self._cold(row)
+
+    def row(self, session_id: str) -> Session | None:
+        """The row as the last turn here left it, if a new turn could begin there: others may have written since."""
+        warm = self._warm.get(session_id)
+        return warm.row if warm and self.is_warm(warm.row) else None
+
+    def is_warm(self, row: Session) -> bool:
+        """Whether `as_of` finds the tail in memory."""
+        if row.under_way or row.received or row.heard:
+            return False
+        warm = self._warm.get(row.id)
+        return warm.fits(row) if warm else not row.first_message
 
     async def as_of(self, row: Session) -> Loaded | None:
         """The tail of a log that ends where this row says; None if the log may have grown since, or has to be read
@@ -85,7 +101,7 @@ class WarmTails:
             weight = before.weight if before and since else 0
             weight += paging.weight_after(journal.stored, since)
             self._warm[journal.session_id] = _Warm(
-                journal.end, journal.stored, turn.limits.window, journal.incarnation, journal.tail_cache, weight, failed
+                journal.row, journal.stored, turn.limits.window, journal.incarnation, journal.tail_cache, weight, failed
             )
             self._weight += weight
         while len(self._warm) > WARM_SESSIONS or (self._weight > WARM_BYTES and len(self._warm) > 1):

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing, nullcontext, suppress
 from functools import partial
 from typing import Annotated
 
@@ -103,19 +103,19 @@ async def accept_message(request: AnyRequest, agent: str, data: ChatBody) -> tup
         with state_conflicts():
             access.check_model(agent, data.model)  # before anything is stored
     claim = await idempotency.claim(request, data.session_id or fresh_id())
+    sender = access.principal.name
+    context, recall = data.context or "", data.recall
+    if claim is None and (known := _left_here(access, agent, data)):
+        # Most messages follow a turn of this process: then nothing is asked of the store before they are stored.
+        next_one = partial(access.accept_if_unchanged, known, content, sender=sender, context=context, recall=recall)
+        with suppress(Conflict, Busy, NotFound):
+            return access, known, await service.accept(known, data.message, sender, next_one)
     row = await _session(service, access, agent, data, claim)
     if data.model is not None:
         row = await access.choose_model(row, data.model)
-    sender = access.principal.name
     begin = partial(access.accept_after, row, data.rewind_to) if data.rewind_to else partial(access.accept, row)
-    accept = partial(
-        begin,
-        content,
-        sender=sender,
-        dedupe_id=claim.delivery if claim else None,
-        context=data.context or "",
-        recall=data.recall,
-    )
+    delivery = claim.delivery if claim else None
+    accept = partial(begin, content, sender=sender, dedupe_id=delivery, context=context, recall=recall)
     try:
         # Everything in the request is checked by now: what is left to refuse is an entry that ends no turn.
         with state_conflicts() if data.rewind_to else nullcontext():
@@ -139,6 +139,13 @@ def stream(request: AnyRequest, session_id: str, frames: AsyncGenerator[bytes]) 
 
 def fresh_id() -> str:
     return keys.session_id(time.time_ns() // 1_000_000, os.urandom(6))
+
+
+def _left_here(access: Access, agent: str, data: ChatBody) -> Session | None:
+    if data.session_id is None or data.key or data.model is not None or data.rewind_to:
+        return None
+    row = access.left_here(data.session_id)
+    return row if row and row.agent == agent else None
 
 
 async def _session(service: Service, access: Access, agent: str, data: ChatBody, claim: Claim | None) -> Session:

@@ -1,7 +1,8 @@
 """Authentication: tokens with scopes, one-time sign-in codes, and cookies for the page.
 
-Only hashes are kept, in the store's ledger, and they are looked up again for every request: a revoked token stops
-working at once, on every server of the store. A cookie is valid as long as its token.
+Only hashes are kept, in the store's ledger, and they are looked up again for every request, in memory only where the
+store hears of every change (`Ledger.get`): a revoked token stops working at once, on every server of the store. A
+cookie is valid as long as its token.
 """
 
 import hashlib
@@ -158,7 +159,7 @@ class Tokens:
 
     async def find(self, token_id: str) -> Token | None:
         """The token, if it is neither revoked nor expired."""
-        token = _token(token_id, await self._ledger.get(TOKENS, token_id))
+        token = _token(token_id, await self._ledger.get(TOKENS, token_id, from_memory=True))
         return token if token and token.is_live(self._clock()) else None
 
     async def of_bearer(self, text: str) -> Token | None:
@@ -190,7 +191,8 @@ class Tokens:
 
     async def of_cookie(self, value: str) -> Token | None:
         # Found by its hash: there is no comparison whose time could be measured.
-        return await self._token_of(COOKIES, _hash(value), await self._ledger.get(COOKIES, _hash(value)))
+        key = _hash(value)
+        return await self._token_of(COOKIES, key, await self._ledger.get(COOKIES, key, from_memory=True))
 
     async def _token_of(self, space: str, key: str, value: object) -> Token | None:
         """The token of a code or a cookie."""

@@ -81,7 +81,7 @@ class JsonlLedger:
             os.close(self._fd)
             self._fd = -1
 
-    async def get(self, space: str, key: str) -> Any:
+    async def get(self, space: str, key: str, *, from_memory: bool = False) -> Any:
         return await self._locked(lambda: (self._live(space, key), None))
 
     async def put_if_absent(self, space: str, key: str, value: Any, *, ttl_s: float | None = None) -> Any:

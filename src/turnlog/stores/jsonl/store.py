@@ -331,7 +331,9 @@ class JsonlStore:
         if self._durable:
             await aside(lambda: sync_dir(index.folder))
 
-    def lease(self, session_id: str, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
+    def lease(
+        self, session_id: str, *, wait_s: float | None = None, with_append: bool = False
+    ) -> AbstractAsyncContextManager[Lease]:
         return self._leases.take(keys.check_session_id(session_id), wait_s)
 
     async def abandoned(self) -> list[str]:

@@ -6,6 +6,7 @@ monotonic clock. If the database later confirms that nobody took it, it is live 
 """
 
 import asyncio
+import math
 import threading
 import time
 from contextlib import suppress
@@ -15,6 +16,8 @@ from ...runtime.background import Loop
 from ..disk.syncing import aside
 from .pool import PostgresPool
 
+NOT_TAKEN = 0
+"""The epoch of a lease that its first append takes. Those of the database begin with 1."""
 BEATS = 4
 """Heartbeats during the lifetime of a lease: three may get lost."""
 DRIFT = 0.01
@@ -28,13 +31,15 @@ def now() -> float:
 
 
 class PostgresLease:
-    def __init__(self, session_id: str, epoch: int, token: int, holder: str, until: float) -> None:
-        """`until`: on the clock of `now`."""
+    def __init__(self, session_id: str, token: int, holder: str) -> None:
+        """Not taken yet."""
         self.session_id = session_id
-        self.epoch = epoch
+        self.epoch = NOT_TAKEN
         self.token = token
         self.holder = holder
-        self._until = until
+        self.is_asked_for = False
+        """Whether the database may have granted it."""
+        self._until = math.inf
         self._is_over = False
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -91,7 +96,10 @@ class Heartbeat:
         """When a lease ends for its holder, if it was granted or renewed by a call sent at `sent`."""
         return sent + self._lasting_s * (1 - DRIFT)
 
-    def add(self, lease: PostgresLease) -> None:
+    def add(self, lease: PostgresLease, epoch: int, sent: float) -> None:
+        """It was granted by a call sent at `sent`."""
+        lease.epoch = epoch
+        lease.renew(self.until(sent))
         with self._lock:
             self._held[lease.epoch] = lease
             if self._thread is None and not self._is_closing:

@@ -52,6 +52,7 @@ POLL_FIRST_S = 0.02
 POLL_MAX_S = 0.5
 ABANDONED_MAX = 100
 """The most that are returned at once; the next call finds the rest."""
+PASSES = 3
 RELEASE_PATIENCE_S = 1.0
 """How long a release is retried; a lease that is not released expires."""
 
@@ -59,7 +60,7 @@ RELEASE_PATIENCE_S = 1.0
 _RELEASE = """
 WITH unflushed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
      freed AS (DELETE FROM turnlog.leases l USING unflushed WHERE l.session_id = %s AND l.token = %s)
-SELECT pg_notify(%s, name) FROM unflushed, unnest(%s::text[]) name
+SELECT pg_notify(%s, %s) FROM unflushed
 """
 """Not flushed: if the database crashes now, the lease reappears and expires."""
 
@@ -70,23 +71,31 @@ class PostgresLeases:
         self._notifier = notifier
         self._lasting = timedelta(seconds=lasting_s)
         self._heartbeat = Heartbeat(db.conninfo, schema=db.schema, lasting_s=lasting_s)
+        self.granted = self._heartbeat.add
         self._queues: dict[str, asyncio.Lock] = {}
         self._wanted: set[str] = set()
         self._look: asyncio.Task[set[str]] | None = None
 
     @asynccontextmanager
-    async def take(self, session_id: str, wait_s: float | None) -> AsyncGenerator[PostgresLease]:
+    async def take(
+        self, session_id: str, wait_s: float | None, *, with_append: bool = False
+    ) -> AsyncGenerator[PostgresLease]:
+        """`with_append`: it is given at once, and taken by the first append that it is given to (`writer`)."""
         deadline = None if wait_s is None else time.monotonic() + wait_s
         queue = self._queues.setdefault(session_id, asyncio.Lock())
         try:
             await self._wait_here(queue, session_id, deadline)
             try:
-                lease = await self._acquire(session_id, deadline)
+                lease = PostgresLease(session_id, new_token(), me())
+                if not with_append:
+                    await self._acquire(lease, deadline)
                 try:
                     yield lease
                 finally:
                     self._heartbeat.drop(lease)
-                    await self._release(lease.session_id, lease.token)
+                    if lease.is_asked_for:
+                        # A caller that is cancelled must not leave it to its expiry.
+                        await asyncio.shield(self._db.spawn(self._release_soon(lease)))
             finally:
                 queue.release()
         finally:
@@ -100,17 +109,15 @@ class PostgresLeases:
                 await queue.acquire()
         except TimeoutError:
             mine = next((lease.holder for lease in self._heartbeat.held() if lease.session_id == session_id), me())
-            raise _busy(session_id, mine) from None
+            raise busy(session_id, mine) from None
 
-    async def _acquire(self, session_id: str, deadline: float | None) -> PostgresLease:
-        token, myself = new_token(), me()
-        epoch, holder, sent = await self._ask(session_id, token, myself)
+    async def _acquire(self, lease: PostgresLease, deadline: float | None) -> None:
+        epoch, holder, sent = await self._ask(lease)
         while epoch is None:
-            await self._wait_there(session_id, deadline, holder or "another process")
-            epoch, holder, sent = await self._ask(session_id, token, myself)
-        lease = PostgresLease(session_id, epoch, token, myself, self._heartbeat.until(sent))
-        self._heartbeat.add(lease)
-        return lease
+            await self._wait_there(lease.session_id, deadline, holder or "another process")
+            epoch, holder, sent = await self._ask(lease)
+        lease.is_asked_for = True
+        self.granted(lease, epoch, sent)
 
     async def _wait_there(self, session_id: str, deadline: float | None, holder: str) -> None:
         """Waits until it seems to be free. It only reads: requesting the lease writes, and many may wait."""
@@ -119,7 +126,7 @@ class PostgresLeases:
             while True:
                 left = POLL_MAX_S if deadline is None else deadline - time.monotonic()
                 if left <= 0:
-                    raise _busy(session_id, holder)
+                    raise busy(session_id, holder)
                 await _pause(event, min(pause, left))
                 event.clear()
                 if await self._is_free(session_id):
@@ -144,10 +151,10 @@ class PostgresLeases:
         )
         return {name for (name,) in taken}
 
-    async def _ask(self, session_id: str, token: int, myself: str) -> tuple[int | None, str | None, float]:
+    async def _ask(self, lease: PostgresLease) -> tuple[int | None, str | None, float]:
         """The epoch, or the holder of the lease; and when that was asked."""
         sent = [0.0]
-        values = (session_id, token, myself, self._lasting)
+        values = (lease.session_id, lease.token, lease.holder, self._lasting)
         asking = self._db.spawn(
             self._db.all("SELECT * FROM turnlog.lease_1(%s, %s, %s, %s)", values, sending=lambda: sent.append(now()))
         )
@@ -156,14 +163,19 @@ class PostgresLeases:
             return epoch, holder, sent[-1]
         except asyncio.CancelledError:
             # It may have been granted although the caller left: release it as soon as that is known.
-            asking.add_done_callback(lambda _: self._db.spawn(self._release(session_id, token)))
+            asking.add_done_callback(lambda _: self._db.spawn(self._release(lease.session_id, lease.token)))
             raise
 
+    async def _release_soon(self, lease: PostgresLease) -> None:
+        """A few passes of the event loop later: what is written at the end of a turn can go along."""
+        for _ in range(PASSES):
+            await asyncio.sleep(0)
+        await self._release(lease.session_id, lease.token)
+
     async def _release(self, session_id: str, token: int) -> None:
-        names = [session_id, *self._notifier.take_unsent()]
         with suppress(StoreError):
             await self._db.all(
-                _RELEASE, (session_id, token, self._notifier.channel, names), patience_s=RELEASE_PATIENCE_S
+                _RELEASE, (session_id, token, self._notifier.channel, session_id), patience_s=RELEASE_PATIENCE_S
             )
             self._notifier.wake(session_id)
 
@@ -192,5 +204,5 @@ def me() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}, since {since} UTC"
 
 
-def _busy(session_id: str, holder: str) -> Busy:
+def busy(session_id: str, holder: str) -> Busy:
     return Busy(f"a turn is running in session {session_id} ({holder})", holder=holder)

@@ -9,8 +9,14 @@ from typing import Any
 import msgspec
 
 from .. import Clock, LedgerFact, boundary, facts
+from ..stamping import now_ms
+from .notify import LEDGER, Notifier
 from .pool import PostgresPool
 
+TOLD_SPACES = ("tokens", "cookies")
+"""Spaces that are read with every request and seldom change: a trigger notifies of their changes (0008_told.sql)."""
+KEPT_MAX = 10_000
+"""Facts in memory; beyond that, all of them are read again."""
 PURGE_EVERY = 1_000
 """The number of changes between two removals of expired facts."""
 
@@ -20,8 +26,12 @@ _LIVE = f"value_json IS NOT NULL AND (expires_at IS NULL OR expires_at > {_NOW})
 
 @boundary.ledger
 class PostgresLedger:
-    def __init__(self, db: PostgresPool, clock: Clock | None, *, durable: bool) -> None:
+    def __init__(self, db: PostgresPool, notifier: Notifier, clock: Clock | None, *, durable: bool) -> None:
         self._db = db
+        self._notifier = notifier
+        self._kept: dict[tuple[str, str], tuple[Any, int | None]] = {}
+        """(space, key) → (value, expiry), as long as every change is heard of."""
+        notifier.on_told(LEDGER, self._kept.clear)
         self._clock = clock
         self._durable = durable
         self._changes = 0
@@ -29,9 +39,30 @@ class PostgresLedger:
     def _now(self) -> int | None:
         return self._clock() if self._clock else None
 
-    async def get(self, space: str, key: str) -> Any:
+    async def get(self, space: str, key: str, *, from_memory: bool = False) -> Any:
+        if from_memory and space in TOLD_SPACES:
+            return await self._remembered(space, key)
         text = await self._text(space, key)
         return None if text is None else facts.decode(text)
+
+    async def _remembered(self, space: str, key: str) -> Any:
+        """A fact that was read since the last change, unless a change could have gone unheard. Absent ones are asked
+        for: anybody can invent a name.
+        """
+        told = self._notifier.heard()
+        known = self._kept.get((space, key)) if told is not None else None
+        if known is None:
+            sql = f"SELECT value_json, expires_at FROM turnlog.ledger WHERE space = %s AND key = %s AND {_LIVE}"
+            found = await self._db.one(sql, (space, key, self._now()))
+            if found is None:
+                return None
+            known = facts.decode(found[0]), found[1]
+            if told is not None and told == self._notifier.heard():  # otherwise it may be what was there before
+                if len(self._kept) >= KEPT_MAX:
+                    self._kept.clear()
+                self._kept[space, key] = known
+        value, until = known
+        return None if until is not None and until <= (self._clock or now_ms)() else value
 
     async def _text(self, space: str, key: str) -> str | None:
         sql = f"SELECT value_json FROM turnlog.ledger WHERE space = %s AND key = %s AND {_LIVE}"

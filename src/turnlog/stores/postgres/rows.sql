@@ -17,18 +17,23 @@ END $$;
 --   written   also if an earlier call with the same token had written it and its answer was lost
 --   overtaken the log ends elsewhere; session_no, last_seq and the row as they are now, NULL if there is no session
 --   fenced    somebody else has had the lease since
+--   busy      the group asked for the lease as well (lease, holder, lasting_s), and somebody has it: told_row says who
+-- A group that asks for the lease gets its epoch if the group is written. It gets none if an earlier call had written it
+-- and somebody else has taken the lease since.
 CREATE FUNCTION turnlog.append_@n(groups jsonb, lines text[], roles text[], times text[], durable boolean)
-RETURNS TABLE (told_id text, verdict text, told_no bigint, told_last bigint, told_row text) LANGUAGE plpgsql AS $$
+RETURNS TABLE (told_id text, verdict text, told_no bigint, told_last bigint, told_row text, told_epoch bigint)
+LANGUAGE plpgsql AS $$
 DECLARE
     g record;
     there record;
+    taken record;
     seen boolean;
 BEGIN
     PERFORM turnlog.begin_1(durable);
     FOR g IN
         SELECT * FROM jsonb_to_recordset(groups) AS x (
-            id text, no bigint, last bigint, token bigint, epoch bigint, start int, count int, haystack text, grams jsonb,
-            facts jsonb, @typed)
+            id text, no bigint, last bigint, token bigint, epoch bigint, lease bigint, holder text,
+            lasting_s double precision, start int, count int, haystack text, grams jsonb, facts jsonb, @typed)
     LOOP
         SELECT s.session_no, s.last_seq, s.meta_json INTO there
             FROM turnlog.sessions s WHERE s.session_id = g.id FOR NO KEY UPDATE;
@@ -44,10 +49,15 @@ BEGIN
         told_no := there.session_no;
         told_last := there.last_seq;
         told_row := NULL;
+        told_epoch := NULL;
         IF NOT seen OR there.last_seq <> g.last OR (g.last > 0 AND there.session_no <> g.no) THEN
             IF EXISTS (SELECT FROM turnlog.session_messages m
                        WHERE m.session_id = g.id AND m.seq = g.last + 1 AND m.token = g.token) THEN
                 verdict := 'written';
+                IF g.lease IS NOT NULL THEN
+                    SELECT l.got INTO told_epoch
+                        FROM turnlog.lease_1(g.id, g.lease, g.holder, make_interval(secs => g.lasting_s)) l;
+                END IF;
             ELSE
                 verdict := 'overtaken';
                 told_row := there.meta_json;
@@ -55,7 +65,20 @@ BEGIN
             RETURN NEXT;
             CONTINUE;
         END IF;
-        IF g.epoch IS NOT NULL THEN
+        IF g.lease IS NOT NULL THEN
+            SELECT l.got, l.told_holder INTO taken
+                FROM turnlog.lease_1(g.id, g.lease, g.holder, make_interval(secs => g.lasting_s)) l;
+            IF taken.got IS NULL THEN
+                IF g.last = 0 THEN
+                    DELETE FROM turnlog.sessions s WHERE s.session_id = g.id AND s.last_seq = 0;
+                END IF;
+                verdict := 'busy';
+                told_row := taken.told_holder;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+            told_epoch := taken.got;
+        ELSIF g.epoch IS NOT NULL THEN
             -- Locked until the commit: whoever takes the lease over waits for it, and then reads what was written.
             -- KEY SHARE does not stand in the way of heartbeats, which renew many leases at once.
             PERFORM FROM turnlog.leases l WHERE l.session_id = g.id AND l.epoch = g.epoch FOR KEY SHARE;

@@ -17,8 +17,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from ...errors import StoreUnavailable, UsageError
 from . import row_functions
+from .connections import Connections
 from .errors import mapped
-from .pool import PATIENCE_S, PostgresConnection, PostgresPool, connect, qualified
+from .pool import PATIENCE_S, PostgresPool
+from .wire import PostgresConnection, connect, qualified
 
 OPTIONS = ("schema", "pool", "lease_s", "patience_s", "listen", "replica")
 """Options of a URL that belong to the store and not to libpq."""
@@ -133,12 +135,15 @@ def _without_password(text: str) -> str:
 
 
 async def open_beside(url: str, part: str) -> PostgresPool:
-    """Opens the tables of a part other than the sessions."""
+    """Opens the tables of a part other than the sessions. It shares the connections of the store, if that is open."""
     address = parse(url)
     beside = replace(address, schema=f"{address.schema}_{part}")
     await prepare(beside, part)
     size = min(address.pool, BESIDE_POOL)
-    return PostgresPool(beside.conninfo, schema=beside.schema, size=size, patience_s=address.patience_s)
+    shared = Connections.offered(beside.conninfo)
+    return PostgresPool(
+        beside.conninfo, schema=beside.schema, size=size, patience_s=address.patience_s, connections=shared
+    )
 
 
 async def prepare(address: SchemaAddress, part: str = SESSIONS) -> None:

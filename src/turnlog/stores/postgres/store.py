@@ -54,6 +54,7 @@ class PostgresStore:
         self._db = PostgresPool(
             address.conninfo, schema=address.schema, size=address.pool, patience_s=address.patience_s
         )
+        self._db.connections.offer()
         self._replica = Replica(self._db, address.replica, size=address.pool)
         self._watchers = Watchers(poll_s=POLL_S)
         self._notifier = Notifier(self._db, conninfo=address.listen, wake=self._watchers.wake)
@@ -64,10 +65,13 @@ class PostgresStore:
             durable=durable,
             summary_role="assistant" if inject == "assistant" else None,
             written=self._written,
+            notification=self._notifier.statement,
+            lease_s=address.lease_s,
+            granted=self._leases.granted,
         )
         self._searcher = Searcher(self.read)
         self._indexing = IndexTimer(lambda: indexing.index_some(self._db), self._db.spawn)
-        self.ledger = PostgresLedger(self._db, clock, durable=durable)
+        self.ledger = PostgresLedger(self._db, self._notifier, clock, durable=durable)
 
     @classmethod
     async def open(
@@ -101,7 +105,7 @@ class PostgresStore:
         return await self._writer.append(session_id, checked, expect, expect_fact, lease, incarnation)
 
     def _written(self, session_id: str) -> None:
-        self._notifier.notify(session_id)
+        self._notifier.wake(session_id)
         self._indexing.written()
 
     async def read(
@@ -170,7 +174,7 @@ class PostgresStore:
         self._writer.forget(session_id)
         gone = await self._db.all(_DELETE, (session_id, no, session_id, self._durable), changes=True, call_s=DELETE_S)
         self._writer.forget(session_id)
-        self._notifier.notify(session_id)
+        await self._notifier.notify(session_id)
         if not gone:
             raise NotFound(f"there is no session {session_id}")
 
@@ -216,6 +220,7 @@ class PostgresStore:
         )
         self._writer.forget(session_id)
         self._written(session_id)
+        await self._notifier.notify(session_id)
         return gone
 
     async def _number_of(self, session_id: str, incarnation: str | None) -> int:
@@ -226,8 +231,10 @@ class PostgresStore:
         check_incarnation(statements.decode_row(found[0][1]) if found else None, session_id, incarnation)
         return found[0][0]
 
-    def lease(self, session_id: str, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
-        return self._leases.take(check_session_id(session_id), wait_s)
+    def lease(
+        self, session_id: str, *, wait_s: float | None = None, with_append: bool = False
+    ) -> AbstractAsyncContextManager[Lease]:
+        return self._leases.take(check_session_id(session_id), wait_s, with_append=with_append)
 
     async def abandoned(self) -> list[str]:
         return await self._leases.abandoned()

@@ -26,11 +26,13 @@ from .. import Appended, Clock, Lease, sql
 from ..disk import leases
 from ..disk.syncing import Uncancellable
 from ..stamping import check_expected, stamp
-from .heartbeat import PostgresLease
+from .heartbeat import NOT_TAKEN, PostgresLease, now
+from .leases import busy
 from .ledger import new_token
-from .pool import CALL_S, PostgresPool, PostgresRow
+from .pool import CALL_S, PostgresPool
 from .row_functions import APPEND
 from .statements import current, readable, seq_of_fact, told_facts, told_of
+from .wire import PostgresRow, Values
 
 CALLS_AT_ONCE = 2
 """One call commits while the next is prepared; a session is never in two of them."""
@@ -89,7 +91,7 @@ class Group:
         self.past: list[Entry] = []
         self.log: list[Entry] = []
         """The entries read before, if the row is not enough."""
-        self.epoch: int | None = None
+        self.lease: Lease | None = None
 
     def add(self, job: PendingAppend, now: int) -> int:
         """Adds an append and returns its size. Raises if these entries may not follow."""
@@ -102,7 +104,7 @@ class Group:
             self.row = describe(None, [*self.log, *self.entries, *entries])
         else:
             self.row = describe(self.row, entries, [*self.past, *self.entries])
-        self.epoch = job.lease.epoch if job.lease else self.epoch
+        self.lease = job.lease or self.lease
         self.jobs.append((job, Appended(entries, self.row)))
         self.entries += entries
         self.lines += lines
@@ -117,18 +119,36 @@ class Group:
 
     def takes(self, job: PendingAppend) -> bool:
         """Whether the append fits: all that need a lease must need the same one."""
-        return job.lease is None or self.epoch in (None, job.lease.epoch)
+        return job.lease is None or self.lease in (None, job.lease)
 
-    def told(self, start: int) -> dict[str, Any]:
+    @property
+    def wanted(self) -> PostgresLease | None:
+        """The lease that is to be taken with these appends."""
+        return self.lease if isinstance(self.lease, PostgresLease) and self.lease.epoch == NOT_TAKEN else None
+
+    def refuse(self, error: TurnlogError) -> None:
+        """The database has written nothing, and granted nothing."""
+        if self.wanted:
+            self.wanted.is_asked_for = False
+        for job, _ in self.jobs:
+            _refuse(job, error)
+
+    def told(self, start: int, lasting_s: float) -> dict[str, Any]:
         """The argument of the function in `rows.sql`."""
         assert self.row is not None
         before = self.known.row
+        asked: dict[str, Any] = {}
+        if wanted := self.wanted:
+            wanted.is_asked_for = True
+            asked = {"lease": wanted.token, "holder": wanted.holder, "lasting_s": lasting_s}
+        elif self.lease:
+            asked = {"epoch": self.lease.epoch}
         return {
+            **asked,
             "id": self.session_id,
             "no": self.known.no,
             "last": before.last_seq if before else 0,
             "token": self.token,
-            "epoch": self.epoch,
             "start": start,
             "count": len(self.entries),
             "facts": told_facts(session_facts.changes(self.entries)),
@@ -145,12 +165,21 @@ class PostgresWriter:
         durable: bool,
         summary_role: str | None,
         written: Callable[[str], None],
+        notification: Callable[[list[str]], tuple[str, Values]],
+        lease_s: float,
+        granted: Callable[[PostgresLease, int, float], None],
     ) -> None:
+        """`notification`: the statement that tells others of changes in these sessions. `granted`: called with a lease
+        that an append took, its epoch, and when that was asked.
+        """
         self._db = db
         self._clock = clock
         self._durable = durable
         self._summary_role = summary_role
         self._written = written
+        self._notification = notification
+        self._lease_s = lease_s
+        self._granted = granted
         self._waiting: list[PendingAppend] = []
         self._under_way: set[str] = set()
         self._calls = 0
@@ -175,7 +204,11 @@ class PostgresWriter:
         job = PendingAppend(session_id, bodies, expect, expect_fact, lease, incarnation)
         self._waiting.append(job)
         self._schedule()
-        return await job.done
+        try:
+            return await job.done
+        finally:
+            if isinstance(lease, PostgresLease) and lease.epoch == NOT_TAKEN:
+                lease.end()  # an append that fails does not take it
 
     def forget(self, session_id: str) -> None:
         self._known.pop(session_id, None)
@@ -280,16 +313,19 @@ class PostgresWriter:
         times: list[str] = []
         told: list[dict[str, Any]] = []
         for group in groups:
-            told.append(group.told(len(lines)))
+            told.append(group.told(len(lines), self._lease_s))
             lines += group.lines
             roles += [sql.role_of(entry, self._summary_role) or "" for entry in group.entries]
             times += [entry.ts for entry in group.entries]
+        sent = [0.0]
         try:
             answers = await self._db.all(
                 f"SELECT * FROM turnlog.{APPEND}(%s::jsonb, %b::text[], %b::text[], %b::text[], %s)",
                 (msgspec.json.encode(told).decode(), lines, roles, times, self._durable),
                 changes=True,
                 call_s=CALL_S + size / BYTES_PER_S,
+                sending=lambda: sent.append(now()),
+                then=self._notification([group.session_id for group in groups]),
             )
         except StoreUnavailable:
             raise
@@ -297,7 +333,7 @@ class PostgresWriter:
             if len(groups) == 1:
                 raise
             return [job for group in groups for job in await self._write_alone(group)]
-        return self._conclude({group.session_id: group for group in groups}, answers)
+        return self._conclude({group.session_id: group for group in groups}, answers, sent[-1])
 
     async def _write_alone(self, group: Group) -> list[PendingAppend]:
         """After the database refused a call: the error of one session must not affect another."""
@@ -305,31 +341,40 @@ class PostgresWriter:
             return await self._write([group], sum(map(len, group.lines)))
         except TurnlogError as error:
             self.forget(group.session_id)
-            for job, _ in group.jobs:
+            for job, _ in group.jobs:  # it may have been granted: the answer may have been lost
                 _refuse(job, error)
             return []
 
-    def _conclude(self, groups: dict[str, Group], answers: Sequence[PostgresRow]) -> list[PendingAppend]:
+    def _conclude(self, groups: dict[str, Group], answers: Sequence[PostgresRow], sent: float) -> list[PendingAppend]:
         again: list[PendingAppend] = []
-        for name, verdict, no, _, line in answers:
+        for name, verdict, no, _, line, epoch in answers:
             group = groups[name]
             if verdict == "written":
                 self._known[name] = CachedSession(no, group.row)
+                if group.wanted and epoch:
+                    self._granted(group.wanted, epoch, sent)
                 self._written(name)
                 for job, appended in group.jobs:
                     if not job.done.done():
                         job.done.set_result(appended)
-                continue
-            again += [job for job, _ in group.jobs]
-            if verdict == "fenced":
-                for job, _ in group.jobs:
-                    if isinstance(job.lease, PostgresLease):  # its epoch is refused from now on
-                        job.lease.end()
-            elif line is None or (row := decode_row(line)).fold != FOLD:
-                self.forget(name)  # so it is read again
+            elif verdict == "busy":
+                group.refuse(busy(name, line or "another process"))
             else:
-                self._known[name] = CachedSession(no, row)
+                again += [job for job, _ in group.jobs]
+                self._learn(group, verdict, no, line)
         return again
+
+    def _learn(self, group: Group, verdict: str, no: int, line: str | None) -> None:
+        """The cached row was not the current one, or the lease is somebody else's."""
+        if group.wanted:
+            group.wanted.is_asked_for = False
+        if verdict == "fenced":
+            if isinstance(group.lease, PostgresLease):  # its epoch is refused from now on
+                group.lease.end()
+        elif line is None or (row := decode_row(line)).fold != FOLD:
+            self.forget(group.session_id)  # so it is read again
+        else:
+            self._known[group.session_id] = CachedSession(no, row)
 
 
 async def _settled(lease: PostgresLease, patience_s: float) -> None:

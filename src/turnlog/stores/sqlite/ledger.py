@@ -20,7 +20,7 @@ class SqliteLedger:
         self._clock = clock
         self._changes = 0
 
-    async def get(self, space: str, key: str) -> Any:
+    async def get(self, space: str, key: str, *, from_memory: bool = False) -> Any:
         return _get(self._reader, space, key, self._clock())
 
     async def put_if_absent(self, space: str, key: str, value: Any, *, ttl_s: float | None = None) -> Any:

@@ -309,7 +309,9 @@ class SqliteStore:
         await self._look_aside(erasing.cut_log)
         return erased.seqs
 
-    def lease(self, session_id: str, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
+    def lease(
+        self, session_id: str, *, wait_s: float | None = None, with_append: bool = False
+    ) -> AbstractAsyncContextManager[Lease]:
         return self._leases.take(keys.check_session_id(session_id), wait_s)
 
     async def abandoned(self) -> list[str]:
