@@ -115,6 +115,36 @@ def test_the_list_of_sessions_scrolls_and_the_page_around_it_does_not(planted, w
 
 
 @needs_browser
+@pytest.mark.parametrize("scripts", [True, False])
+def test_on_a_phone_filters_are_behind_one_control_and_on_a_desk_they_are_there(planted, scripts):
+    server, _ = planted
+    size = {"width": 390, "height": 800}
+
+    async def steps(visitor):
+        page = visitor.page
+        status, control = page.get_by_label("Status"), page.get_by_text("Filters", exact=True)
+        await visitor.goto("/chats")
+        assert not await status.is_visible()
+        first = await page.locator("#rows tbody tr").first.bounding_box()
+        assert first["y"] < size["height"] * 0.6
+        await control.focus()
+        await page.keyboard.press("Enter")
+        await status.select_option("failed")
+        if not scripts:
+            await page.get_by_role("button", name="Filter", exact=True).click()
+        await page.wait_for_url("**state=failed**")
+        await page.reload()
+        assert await page.get_by_text("Filters (1)").is_visible()
+        assert await status.input_value() == "failed"  # a filter in use is not hidden
+        await page.set_viewport_size({"width": 1280, "height": 800})
+        await visitor.goto("/chats")
+        assert not await control.is_visible()
+        await status.select_option("trash")
+
+    visit(server, steps, viewport=size, java_script_enabled=scripts)
+
+
+@needs_browser
 def test_several_sessions_are_archived_and_deleted_and_the_toast_takes_it_back(tmp_path):
     seed(tmp_path / "home", plant_states)
     with running(tmp_path / "home") as server:

@@ -9,6 +9,12 @@ from .browsing import needs_browser, seed, visit
 
 pytestmark = needs_browser
 OTHER = "scripted:other.jsonl"
+SEEN = """() => {
+  window.seen = new Set();
+  const look = () => document.querySelectorAll("#live .msg.assistant .note").forEach((one) => seen.add(one.innerText));
+  new MutationObserver(look).observe(document.body, {childList: true, subtree: true});
+}"""
+"""Notes in running turns, which are over too soon to be waited for."""
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +111,12 @@ def test_a_model_that_is_not_offered_any_more_is_said_to_be_gone_and_the_chat_go
         await visitor.goto(f"/chat/main/{site.old}")
         gone = "anthropic:gone (not offered any more)"
         assert await page.locator("#pick-model option:checked").inner_text() == gone
+        await page.evaluate(SEEN)
         await visitor.ask("Who answers now?")
         await page.locator("#log .msg.assistant").wait_for()
+        said = "The chosen model anthropic:gone is not offered any more, so the agent's own answers"
+        await visitor.until("window.seen.size > 0")
+        assert await page.evaluate("() => [...window.seen]") == [said]
         await page.locator("#chat-head", has_text="offline").wait_for()
         await page.get_by_label("Model of this chat").select_option("offline")
         await visitor.until("document.getElementById('log').dataset.model === ''")

@@ -150,6 +150,10 @@ PAGE: dict[str, tuple[str, str]] = {
     "note_title": ("Titled “{title}”", "标题：“{title}”"),
     "note_model": ("Model chosen: {model}", "选择的模型：{model}"),
     "note_model_own": ("Model chosen: the agent's own", "选择的模型：智能体自身的模型"),
+    "note_model_replaced": (
+        "The chosen model {model} is not offered any more, so the agent's own answers",
+        "所选模型 {model} 已不再提供，由智能体自身的模型回答",
+    ),
     "note_session": ("Session opened at {key}", "会话在 {key} 开启"),
     "note_selected": ("Selected for its key", "已选为当前会话"),
     "note_unknown": (

@@ -14,6 +14,7 @@ from ...core.events import (
     ApprovalAnswered,
     ApprovalRequest,
     Event,
+    GuardStage,
     Snapshot,
     TextDelta,
     ThinkingDelta,
@@ -24,7 +25,9 @@ from ..markdown import GrowingText
 from .timeline import INPUT_MAX_CHARS, Card, as_json
 from .view import Frame, fill
 
-PieceKind = Literal["text", "thinking", "call", "approval"]
+MODEL = "model: "
+"""The stage that says that another model answers than the one that was chosen; its name follows."""
+PieceKind = Literal["text", "thinking", "call", "approval", "note"]
 
 
 class Piece(Struct, frozen=True):
@@ -76,6 +79,8 @@ class LiveTurnView:
                 self._finish(event)
             case ApprovalRequest() | ApprovalAnswered():
                 self._begin("approval").event = msgspec.to_builtins(event)
+            case GuardStage() if event.stage.startswith(MODEL):
+                self._begin("note").pieces.append(event.stage.removeprefix(MODEL))
             case _:
                 pass
 
@@ -117,5 +122,8 @@ class LiveTurnView:
                 return [Piece(number, part.kind, block, str(html)) for block, html in enumerate(blocks)]
             case "call":
                 return [Piece(number, "call", html=fill("part_card.html", self._frame, one=part.card, row=None))]
+            case "note":
+                html = fill("part_replaced.html", self._frame, model=part.pieces[0])
+                return [Piece(number, "note", html=html)]
             case "approval":
                 return [Piece(number, "approval", event=part.event)]

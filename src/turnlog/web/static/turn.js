@@ -33,12 +33,13 @@ export class LiveTurn {
     const said = frame.html || JSON.stringify(frame.event);
     if (this.shown.get(place) === said) return;
     this.shown.set(place, said);
-    this.article.querySelector(".skeleton")?.remove();
+    if (frame.kind !== "note") this.article.querySelector(".skeleton")?.remove();
     switch (frame.kind) {
       case "text": this.block(this.part(frame, "tpl-text"), frame); break;
       case "thinking": this.block(this.part(frame, "tpl-thinking").querySelector(".prose"), frame); break;
       case "call": this.call(frame); break;
       case "approval": this.approval(frame); break;
+      case "note": this.note(frame); break;
     }
   }
 
@@ -65,6 +66,13 @@ export class LiveTurn {
     if (old) replace(old, fresh);
     else this.article.append(fresh);
     this.parts[frame.part] = fresh;
+  }
+
+  note(frame) {
+    this.parts[frame.part] = elementOf(frame.html);
+    const skeleton = this.article.querySelector(".skeleton");
+    if (skeleton) skeleton.before(this.parts[frame.part]);
+    else this.article.append(this.parts[frame.part]);
   }
 
   approval(frame) {
