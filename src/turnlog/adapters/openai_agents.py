@@ -329,16 +329,16 @@ async def _pop(t: Turnlog, where: SessionLog) -> Item | None:
         row = await (where.find(t) if attempt else where.known(t))
         if row is None:
             return None
-        live = LiveEntries(t, row, expected=TAKEN_BACK)
-        found = await _newest_of(t, row, live, 1)
-        if not found and attempt:
-            return None
-        if not found:
-            continue
-        entry, item = found[0]
-        rest = responses.items_of(entry)[:-1]  # an answer with calls is several items
-        back = await taken_back(row, live, 1 if isinstance(entry, Compaction) else entry.seq)
         try:
+            live = LiveEntries(t, row, expected=TAKEN_BACK)
+            found = await _newest_of(t, row, live, 1)
+            if not found and attempt:
+                return None
+            if not found:
+                continue
+            entry, item = found[0]
+            rest = responses.items_of(entry)[:-1]  # an answer with calls is several items
+            back = await taken_back(row, live, 1 if isinstance(entry, Compaction) else entry.seq)
             await where.append(t, [*back, *map(stored, rest)], row=row)
         except (Conflict, NotFound):
             continue
