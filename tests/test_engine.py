@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import turnlog
+from turnlog.errors import StoreUnavailable
 from turnlog.runtime.engine import Engine, shared
 
 
@@ -310,3 +311,44 @@ def test_trio_callers_wait_in_a_thread(engine):
         return await engine.arun(give("trio"))
 
     assert trio.run(main) == "trio"
+
+
+def test_a_coroutine_that_is_cancelled_before_its_first_step_ends_with_an_error(engine):
+    began, go_on = threading.Event(), threading.Event()
+
+    async def block():
+        began.set()
+        go_on.wait(30)
+
+    async def work():
+        return 1
+
+    thread = threading.Thread(target=engine.run, args=(block(),))
+    thread.start()
+    began.wait(30)
+    job = engine._job(work())
+    job.cancel()
+    go_on.set()
+    with pytest.raises(StoreUnavailable):
+        job.outcome.result(30)
+    thread.join()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_settled_caller_gets_its_cancellations_when_the_outcome_is_known(engine, times):
+    done = []
+
+    async def work():
+        await asyncio.sleep(0.05)
+        done.append(True)
+
+    async def main():
+        task = asyncio.create_task(engine.arun(work(), settle=True))
+        for _ in range(times):
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == [True]
+
+    asyncio.run(main())

@@ -186,6 +186,16 @@ def test_whole_numbers_written_with_or_without_a_fraction_are_the_same_value():
     assert native.decode(line.replace(b"[1.0,-2.0,", b"[1,-2,")) == native.decode(line)
 
 
+def test_among_several_lines_a_whole_number_with_a_fraction_is_checked_as_well():
+    entries = [User(content="a", seq=1, ts="t"), Foreign(seq=2, ts="t", raw={"x": [1.0, 2]})]
+    lines = b"\n".join(native.encode_stored(entry) for entry in entries)
+    assert native.decode_lines(lines) == entries
+    with pytest.raises(native.Undecodable):
+        native.decode_lines(lines.replace(b"1.0", b"3.0"))
+    with pytest.raises(native.Undecodable):
+        native.decode_lines(b"\n".join([native.encode_stored(entries[0])] * 2).replace(b'"a"', b'"b"', 1))
+
+
 def test_a_line_of_a_newer_version_with_more_fields_keeps_its_checksum():
     values = {"type": "user", "seq": 1, "content": "hi", "mood": "good"}
     crc = zlib.crc32(b'{"content":"hi","mood":"good","seq":1,"type":"user"}')

@@ -12,6 +12,13 @@ def fields_of(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
+def copied(value: Any) -> Any:
+    """A copy of plain JSON that shares nothing that could be changed."""
+    if value.__class__ is dict:
+        return {name: copied(item) for name, item in value.items()}
+    return [copied(item) for item in value] if value.__class__ is list else value
+
+
 def content_of(content: Any) -> Content:
     if isinstance(content, str):
         return content

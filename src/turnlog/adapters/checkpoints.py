@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias, cast
 from msgspec import Struct
 
 from .blocks import fields_of
+from .serialised_messages import SerialisedElement, SerialisedMessages
 
 APP = "langgraph"
 DROPPED = "g"
@@ -125,25 +126,28 @@ def digest(data: bytes) -> str:
     return urlsafe_b64encode(blake2b(data, digest_size=16).digest()).rstrip(b"=").decode()
 
 
-def encoded_channel(serde: Serializer, ns: str, name: str, version: Any, value: Any) -> ChannelFacts:
+def encoded_channel(
+    serde: Serializer, ns: str, name: str, version: Any, value: Any, known: SerialisedMessages
+) -> ChannelFacts:
     place = part(ns)
     key = f"b|{place}|{part(name)}|{part(str(version))}"
-    stored, elements = encoded(serde, place, value)
+    stored, elements = encoded(serde, place, value, known)
     return ChannelFacts(name, key, stored, elements, isinstance(version, str) and _UNIQUE.match(version) is not None)
 
 
-def encoded(serde: Serializer, place: str, value: Any) -> tuple[Any, dict[str, Any]]:
+def encoded(serde: Serializer, place: str, value: Any, known: SerialisedMessages) -> tuple[Any, dict[str, Any]]:
     """(the value as a fact, its elements as facts)"""
     if type(value) is not list or len(cast("list[Any]", value)) < ELEMENTS_MIN:
         return list(serde.dumps_typed(value)), {}
-    names: list[str] = []
-    elements: dict[str, Any] = {}
-    for item in cast("list[Any]", value):
-        kind, data = serde.dumps_typed(item)
-        name = digest(kind.encode() + b"\0" + data)
-        names.append(name)
-        elements[f"e|{place}|{name}"] = [kind, bytes(data)]
-    return {"list": names}, elements
+    elements = [known.get(item, serde) or _element(serde, item, known) for item in cast("list[Any]", value)]
+    return {"list": [one.name for one in elements]}, {f"e|{place}|{one.name}": one.fact for one in elements}
+
+
+def _element(serde: Serializer, item: Any, known: SerialisedMessages) -> SerialisedElement:
+    kind, data = serde.dumps_typed(item)
+    element = SerialisedElement(digest(kind.encode() + b"\0" + data), [kind, bytes(data)])
+    known.put(item, serde, element)
+    return element
 
 
 def elements_of(value: Any, place: str) -> list[str]:
@@ -151,10 +155,15 @@ def elements_of(value: Any, place: str) -> list[str]:
     return [f"e|{place}|{name}" for name in fields_of(value).get("list", ())]
 
 
-def decoded(serde: Serializer, place: str, value: Any, facts: Mapping[str, Any]) -> Any:
-    if isinstance(value, dict):
-        return [serde.loads_typed(typed(facts[key])) for key in elements_of(value, place)]
-    return serde.loads_typed(typed(value))
+def decoded(serde: Serializer, place: str, value: Any, facts: Mapping[str, Any], known: SerialisedMessages) -> Any:
+    if not isinstance(value, dict):
+        return serde.loads_typed(typed(value))
+    found: list[Any] = []
+    for name in fields_of(value).get("list", ()):
+        fact = facts[f"e|{place}|{name}"]
+        found.append(item := serde.loads_typed(typed(fact)))
+        known.put(item, serde, SerialisedElement(name, fact))
+    return found
 
 
 def typed(value: Sequence[Any]) -> SerializedValue:

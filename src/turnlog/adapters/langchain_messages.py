@@ -1,6 +1,6 @@
 """Messages of LangChain as entries: what a list of threads, search and the page show of a LangGraph thread."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol, cast
 
 from ..core import content as contents, plain
@@ -29,12 +29,14 @@ def is_message(value: Any) -> bool:
     return isinstance(getattr(value, "type", None), str) and hasattr(value, "content") and hasattr(value, "id")
 
 
-def messages_in(value: Any) -> list[LangChainMessage]:
-    """The messages that a channel holds, if it holds messages with ids."""
-    if not isinstance(value, list):
-        return []
-    found = cast("list[Any]", value)
-    return [item for item in found if is_message(item) and isinstance(item.id, str) and item.id]
+def messages_in(value: Any, but: Collection[str] = ()) -> dict[str, LangChainMessage]:
+    """The messages with ids that a channel holds, by id; without those whose ids are given."""
+    found: dict[str, LangChainMessage] = {}
+    for item in cast("list[Any]", value) if isinstance(value, list) else ():
+        name = getattr(item, "id", None)
+        if isinstance(name, str) and name and name not in but and is_message(item):
+            found[name] = item
+    return found
 
 
 def entry_of(message: LangChainMessage) -> Entry | None:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import UsageError
 from ..library import Turnlog
-from . import checkpoints, langchain_messages
+from . import checkpoints
 from .checkpoints import CheckpointAddress, PendingFact, StoredCheckpoint
 from .framework import framework
 from .pruning import Pruning
 from .resident import holder
+from .serialised_messages import SerialisedMessages
 from .session_log import check_id
-from .threads import FoundCheckpoint, LangGraphThreads, MadeLater, NewCheckpoint
+from .threads import FoundCheckpoint, LangGraphThreads, NewCheckpoint
 
 with framework("langgraph"):
     from langgraph.checkpoint.base import (
@@ -74,6 +75,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         self._holder = holder(url, store)
         self._threads = LangGraphThreads()
         self._messages = messages
+        self._serialised = SerialisedMessages()
 
     def get_tuple(self, config: "RunnableConfig") -> CheckpointTuple | None:
         thread, address = _place(config)
@@ -196,17 +198,17 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         )
         serde = self.serde
         known = [
-            checkpoints.encoded_channel(serde, parent.ns, n, versions[n], v) for n, v in values.items() if n in versions
+            checkpoints.encoded_channel(serde, parent.ns, n, versions[n], v, self._serialised)
+            for n, v in values.items()
+            if n in versions
         ]
         loose = {name: list(serde.dumps_typed(value)) for name, value in values.items() if name not in versions}
         stored.inline.update(loose)
         return thread, NewCheckpoint(stored, known, self._projected(parent.ns, values))
 
-    def _projected(self, ns: str, values: dict[str, Any]) -> "list[tuple[str, MadeLater]]":
-        if ns or self._messages is None or self._messages not in values:
-            return []
-        found = langchain_messages.messages_in(values[self._messages])
-        return [(str(one.id), partial(langchain_messages.entry_of, one)) for one in found]
+    def _projected(self, ns: str, values: dict[str, Any]) -> "list[Any]":
+        found = values.get(self._messages) if self._messages is not None and not ns else None
+        return [*cast("list[Any]", found)] if isinstance(found, list) else []
 
     def put_writes(
         self, config: "RunnableConfig", writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -290,7 +292,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         stored, serde = found.stored, self.serde
         place = checkpoints.part(stored.ns)
         values = {
-            name: checkpoints.decoded(serde, place, value, found.values) for name, value in found.channels.items()
+            name: checkpoints.decoded(serde, place, value, found.values, self._serialised)
+            for name, value in found.channels.items()
         }
         return CheckpointTuple(
             config=_config(found.thread, stored.ns, stored.id),

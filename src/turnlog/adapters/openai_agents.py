@@ -12,8 +12,8 @@ keeps what they hide, and each can be undone. Only `clear_session` deletes.
 import json
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
@@ -22,11 +22,12 @@ from ..core.entries import Compaction, Entry, Rewind
 from ..core.history import survey
 from ..core.session import Session, live_path, marks_of, on_path
 from ..core.user_content import with_words
-from ..errors import Conflict, NotFound, ProviderError
+from ..errors import Conflict, Corrupt, NotFound, ProviderError
 from ..library import Turnlog
 from ..turns.own_call import Summarise
 from . import compacting, responses
 from .framework import framework
+from .kept_entries import kept_entries
 from .not_storable import NotStorable as NotStorable
 from .resident import holder
 from .responses import Item
@@ -36,9 +37,7 @@ from .session_log import (
     SessionLog,
     key_of,
     lacks_words,
-    newest_first,
     taken_back,
-    taken_from,
     worded,
 )
 
@@ -277,25 +276,25 @@ async def _seen(t: Turnlog, where: SessionLog, limit: int) -> Seen:
 
 async def _newest(t: Turnlog, row: Session, most: int) -> list[tuple[Entry, Item]]:
     """That many items from the end, oldest first."""
-    async with aclosing(newest_first(t, row, expected=most + 1)) as entries:
-        return await _newest_of(t, row, entries, most)
+    return await _newest_of(t, row, LiveEntries(t, row, expected=most + 1), most)
 
 
-async def _newest_of(t: Turnlog, row: Session, entries: AsyncIterable[Entry], most: int) -> list[tuple[Entry, Item]]:
+async def _newest_of(t: Turnlog, row: Session, live: LiveEntries, most: int) -> list[tuple[Entry, Item]]:
     found: list[tuple[Entry, Item]] = []
-    async for entry in entries:
+    index = 0
+    while len(found) < most and (index < len(live.known) or await live.more()):
+        entry = live.known[index]
+        index += 1
         if entry.seq < row.boundary:
             return (await all_items(t, row))[-most:]  # the summary is among them
         whole = await worded(t, row, entry) if lacks_words(entry) else entry
-        found.extend((whole, item) for item in reversed(responses.items_of(whole)))
-        if len(found) >= most:
-            break
+        found += [(whole, item) for item in reversed(responses.items_of(whole))]
     return found[:most][::-1]
 
 
 async def all_items(t: Turnlog, row: Session) -> list[tuple[Entry, Item]]:
     """All items from the boundary on. One item, the summary, stands for those before it."""
-    entries = with_words((await t.sessions.load(row)).entries)
+    entries = with_words(await _tail(t, row))
     live = entries
     if any(mark.kind == "rewind" for mark in row.marks):
         path = live_path(marks_of(entries), row.last_seq)
@@ -306,9 +305,16 @@ async def all_items(t: Turnlog, row: Session) -> list[tuple[Entry, Item]]:
         assert view.compaction is not None  # the boundary is one's
         found += [(view.compaction, item) for item in responses.summary_item(view.compaction, view)]
         live = _from_boundary(live, row.boundary)
-    for entry in live:
-        found += [(entry, item) for item in responses.items_of(entry)]
+    found += [(entry, item) for entry in live for item in responses.items_of(entry)]
     return found
+
+
+async def _tail(t: Turnlog, row: Session) -> list[Entry]:
+    """The entries from the boundary on, and those that they name."""
+    if row.read_from == 1:
+        with suppress(Corrupt):  # read below, around the damage
+            return await kept_entries(t).read(t, row, 1, row.last_seq)
+    return (await t.sessions.load(row)).entries
 
 
 def _from_boundary(live: Sequence[Entry], boundary: int) -> Sequence[Entry]:
@@ -325,17 +331,16 @@ async def _pop(t: Turnlog, where: SessionLog) -> Item | None:
         row = await (where.find(t) if attempt else where.known(t))
         if row is None:
             return None
-        async with aclosing(newest_first(t, row, expected=TAKEN_BACK)) as entries:
-            read = LiveEntries(entries)
-            found = await _newest_of(t, row, read, 1)
+        try:
+            live = LiveEntries(t, row, expected=TAKEN_BACK)
+            found = await _newest_of(t, row, live, 1)
             if not found and attempt:
                 return None
             if not found:
                 continue
             entry, item = found[0]
             rest = responses.items_of(entry)[:-1]  # an answer with calls is several items
-            back = await taken_from(row, read, 1 if isinstance(entry, Compaction) else entry.seq)
-        try:
+            back = await taken_back(row, live, 1 if isinstance(entry, Compaction) else entry.seq)
             await where.append(t, [*back, *map(stored, rest)], row=row)
         except (Conflict, NotFound):
             continue
@@ -370,7 +375,8 @@ async def _replace(
     if gone:
         back: list[Entry] = [Rewind(to=1), *(stored(item) for _, item in kept[gone:])]
     else:
-        back = await taken_back(t, row, 1 if isinstance(expected[0][0], Compaction) else expected[0][0].seq)
+        first = 1 if isinstance(expected[0][0], Compaction) else expected[0][0].seq
+        back = await taken_back(row, LiveEntries(t, row), first)
     try:
         await where.append(t, [*back, *bodies], row=row)
     except (Conflict, NotFound):

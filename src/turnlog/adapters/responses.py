@@ -24,7 +24,7 @@ from ..core.entries import (
 )
 from ..core.history import SUMMARY_NOTE, View, fence, pins_text
 from ..errors import UsageError
-from .blocks import content_of, fields_of
+from .blocks import content_of, copied, fields_of
 
 Item: TypeAlias = dict[str, Any]
 
@@ -92,10 +92,15 @@ def _input(arguments: str) -> Any:
 
 
 def items_of(entry: Entry) -> list[Item]:
-    """The items that an entry stands for: none for entries that are no messages, several for an answer with calls."""
+    """The items that an entry stands for: none for entries that are no messages, several for an answer with calls.
+
+    They are the caller's own: the entry may be kept for the next caller.
+    """
+    if entry.__class__ is User and entry.raw is None and (content := cast("User", entry).content).__class__ is str:
+        return [{"role": "user", "content": content}]
     match entry:
         case User() | Assistant() if entry.raw is not None:
-            return [entry.raw]
+            return [copied(entry.raw)]
         case User():
             return [{"role": "user", "content": _parts(entry.content or "")}]
         case Assistant():
@@ -103,11 +108,11 @@ def items_of(entry: Entry) -> list[Item]:
         case ToolResult(erased=True):
             return []  # its call is shown as text
         case ToolResult() if entry.raw is not None:
-            return [entry.raw]
+            return [copied(entry.raw)]
         case ToolResult():
             return [{"type": "function_call_output", "call_id": entry.tool_use_id, "output": _parts(entry.content)}]
         case Foreign(raw={"openai_agents": item}) if len(cast("Item", entry.raw)) == 1:
-            return [item]
+            return [copied(item)]
         case _:
             return []
 

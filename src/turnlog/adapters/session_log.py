@@ -4,8 +4,8 @@ A framework's ids are any text, so a session is found by a key made of them. The
 looked up again when its session was deleted, archived or replaced by another one of its key.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -14,13 +14,14 @@ from ..core.entries import NEEDS_LEASE, Compaction, Entry, Pin, Rewind, User
 from ..core.facts import ExpectedFact
 from ..core.keys import SessionKey
 from ..core.query import Query
-from ..core.session import Session, active, live_path, marks_of, on_path
+from ..core.session import Interval, Session, active, live_path, marks_of, on_path
 from ..core.user_content import with_words
 from ..errors import NotFound, UsageError
 from ..library import Turnlog
 from ..sessions import selection
 from ..stores import Appended
 from .checkpoints import digest
+from .kept_entries import kept_entries
 
 ID_MAX_CHARS = 900
 """A key holds the id and a few words more, within `keys.KEY_MAX_CHARS`."""
@@ -109,7 +110,7 @@ class SessionLog:
         """One append to the session of this row; NotFound if it is gone. Only messages take the lease."""
         lease = "own" if any(isinstance(body, NEEDS_LEASE) for body in bodies) else None
         return self._appended(
-            await t.store.append(row.id, bodies, expect_fact=expect_fact, lease=lease, incarnation=row.incarnation)
+            t, await t.store.append(row.id, bodies, expect_fact=expect_fact, lease=lease, incarnation=row.incarnation)
         )
 
     async def append(self, t: Turnlog, bodies: Sequence[Entry], *, row: Session | None = None) -> Appended:
@@ -119,18 +120,19 @@ class SessionLog:
         """
         if row is not None:
             return self._appended(
-                await t.store.append(row.id, bodies, expect=row.last_seq, lease="own", incarnation=row.incarnation)
+                t, await t.store.append(row.id, bodies, expect=row.last_seq, lease="own", incarnation=row.incarnation)
             )
         now = await self.open(t)
         try:
-            return self._appended(await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation))
+            return self._appended(t, await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation))
         except NotFound:  # deleted since the last call
             self._row = None
         now = await self.open(t)
-        return self._appended(await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation))
+        return self._appended(t, await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation))
 
-    def _appended(self, appended: Appended) -> Appended:
+    def _appended(self, t: Turnlog, appended: Appended) -> Appended:
         self._row = appended.row
+        kept_entries(t).written(appended)
         return appended
 
     async def delete(self, t: Turnlog) -> None:
@@ -171,21 +173,42 @@ async def newest_first(t: Turnlog, row: Session, *, expected: int = FIRST_READ) 
 
 
 class LiveEntries:
-    """The entries that count, newest first, read once however often they are gone through."""
+    """The entries that count, newest first, read as far as somebody asks for them, and kept (`kept_entries`).
 
-    def __init__(self, entries: AsyncGenerator[Entry]) -> None:
-        self._entries = entries
-        self._known: list[Entry] = []
+    index = 0
+    while index < len(live.known) or await live.more():
+        entry = live.known[index]
+    """
 
-    async def __aiter__(self) -> AsyncGenerator[Entry]:
-        at = 0
-        while True:
-            if at == len(self._known):
-                if (entry := await anext(self._entries, None)) is None:
-                    return
-                self._known.append(entry)
-            yield self._known[at]
-            at += 1
+    def __init__(self, t: Turnlog, row: Session, *, expected: int = FIRST_READ) -> None:
+        """`expected`: how many the caller probably needs."""
+        self.known: list[Entry] = []
+        self._t, self._row = t, row
+        self._path = live_path(row.marks, row.last_seq)[::-1]
+        self._floor = row.pruned_to
+        self._size = max(2, min(expected, READ_MAX))
+        self._kept = kept_entries(t)
+
+    async def more(self) -> bool:
+        """Adds some more; False if there are none."""
+        before = len(self.known)
+        while self._path and self._path[-1][1] > self._floor and (rest := self._size + before - len(self.known)) > 0:
+            first, last = self._path.pop()
+            low = max(first, self._floor + 1, last + 1 - rest)
+            if low > first:
+                self._path.append((first, low - 1))
+            self.known += (await self._kept.read(self._t, self._row, low, last))[::-1]
+        if len(self.known) == before and self._floor:
+            await self._add_pruned()
+        self._size = min(max(self._size, FIRST_READ) * 4, READ_MAX)
+        return len(self.known) > before
+
+    async def _add_pruned(self) -> None:
+        """The row does not know the path there."""
+        row, self._path, self._floor = self._row, list[Interval](), 0
+        entries = await self._t.store.read(row.id, before=row.last_seq + 1, incarnation=row.incarnation)
+        path = live_path(marks_of(entries), row.last_seq)
+        self.known += [one for one in reversed(entries) if one.seq <= row.pruned_to and on_path(one.seq, path)]
 
 
 def lacks_words(entry: Entry) -> bool:
@@ -203,20 +226,17 @@ async def worded(t: Turnlog, row: Session, entry: Entry) -> Entry:
     return with_words([*received, entry])[-1]
 
 
-async def taken_back(t: Turnlog, row: Session, first: int) -> list[Entry]:
+async def taken_back(row: Session, live: LiveEntries, first: int) -> list[Entry]:
     """What to append so that the entries from `first` on do not count any more.
 
     Compactions and pins that were written after `first`, and concern what stays, are written again.
     """
-    async with aclosing(newest_first(t, row, expected=TAKEN_BACK)) as entries:
-        return await taken_from(row, entries, first)
-
-
-async def taken_from(row: Session, entries: AsyncIterable[Entry], first: int) -> list[Entry]:
-    """The same with entries that were read already."""
     marked = {mark.seq for mark in active(row.marks, row.last_seq)} | {seq for seq, _ in row.pins}
     again: list[Entry] = []
-    async for entry in entries:
+    index = 0
+    while index < len(live.known) or await live.more():
+        entry = live.known[index]
+        index += 1
         if entry.seq < first and not isinstance(entry, Rewind):
             return [Rewind(to=entry.seq), *(replace(one, seq=0, ts="") for one in reversed(again))]
         if entry.seq in marked and _concerns(entry, first):

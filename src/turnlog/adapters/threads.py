@@ -6,10 +6,10 @@ values that were read or written once are remembered.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ from ..core.session import Session
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
 from ..stores.finding import every_row
-from . import checkpoints
+from . import checkpoints, langchain_messages
 from .blocks import fields_of
 from .checkpoints import APP, ChannelFacts, CheckpointAddress, PendingFact, StoredCheckpoint
 from .session_log import AGENT, SessionLog, key_of
@@ -33,31 +33,37 @@ RACES_MAX = 20
 
 
 class Remembered:
-    """Serialised values by (incarnation of the session, key), the latest used last; bounded by their size."""
+    """Serialised values by session and key; bounded by their size. The session that was used last is forgotten last."""
 
     def __init__(self, most: int = REMEMBERED_BYTES) -> None:
-        self._values: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._sessions: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        """By incarnation."""
         self._most = most
         self._size = 0
 
-    def get(self, row: Session, key: str) -> Any:
-        found = self._values.get((row.incarnation, key))
-        if found is not None:
-            self._values.move_to_end((row.incarnation, key))
+    def of(self, row: Session) -> Mapping[str, Any]:
+        """What is remembered of this session."""
+        found = self._sessions.setdefault(row.incarnation, {})
+        self._sessions.move_to_end(row.incarnation)
         return found
 
     def forget(self, row: Session) -> None:
-        for place in [place for place in self._values if place[0] == row.incarnation]:
-            self._size -= _size(self._values.pop(place))
+        self._size -= sum(map(_size, self._sessions.pop(row.incarnation, {}).values()))
 
     def put(self, row: Session, values: Mapping[str, Any]) -> None:
-        for key, value in values.items():
-            if (row.incarnation, key) not in self._values:
-                self._values[row.incarnation, key] = value
-                self._size += _size(value)
+        there = self._sessions.setdefault(row.incarnation, {})
+        new = {key: value for key, value in values.items() if key not in there}
+        there.update(new)
+        self._size += sum(map(_size, new.values()))
         while self._size > self._most:
-            _, value = self._values.popitem(last=False)
-            self._size -= _size(value)
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        oldest, values = next(iter(self._sessions.items()))
+        if values:
+            self._size -= _size(values.pop(next(iter(values))))
+        else:
+            del self._sessions[oldest]
 
 
 def _size(value: Any) -> int:
@@ -81,15 +87,11 @@ class FoundCheckpoint(Struct, frozen=True):
     writes: list[PendingFact]
 
 
-MadeLater: TypeAlias = Callable[[], Entry | None]
-"""Makes the entry of a message; None if it has none. Most messages of a checkpoint are in the log already."""
-
-
 class NewCheckpoint(Struct, frozen=True):
     stored: StoredCheckpoint
     channels: list[ChannelFacts]
-    messages: list[tuple[str, MadeLater]]
-    """(id, what makes its entry) of each message of the thread, in order."""
+    messages: list[Any]
+    """What the channel of messages holds. Most of it is in the log already."""
 
 
 def _log_of(thread: str) -> SessionLog:
@@ -130,7 +132,8 @@ class LangGraphThreads:
         stored = StoredCheckpoint(
             new.stored.ns, new.stored.id, new.stored.parent, new.stored.checkpoint, new.stored.metadata, inline
         )
-        fresh = {key: value for key, value in facts.items() if self._known.get(row, key) is None}
+        known = self._known.of(row)
+        fresh = {key: value for key, value in facts.items() if key not in known}
         messages = await self._unprojected(t, row, new.messages)
         bodies: list[Entry] = [entry for _, entry in messages]
         names = {f"m|{checkpoints.part(name)}": True for name, _ in messages}
@@ -151,12 +154,11 @@ class LangGraphThreads:
         self._projected.pop(row.incarnation, None)
         self._dropped.pop(row.incarnation, None)
 
-    async def _unprojected(
-        self, t: Turnlog, row: Session, messages: Sequence[tuple[str, MadeLater]]
-    ) -> list[tuple[str, Entry]]:
+    async def _unprojected(self, t: Turnlog, row: Session, held: Sequence[Any]) -> list[tuple[str, Entry]]:
         """The messages that are not in the log yet, each once."""
         known = self._projected.setdefault(row.incarnation, set())
-        new = {name: entry for name, make in messages if name not in known and (entry := make()) is not None}
+        messages = langchain_messages.messages_in(held, known)
+        new = {name: entry for name, one in messages.items() if (entry := langchain_messages.entry_of(one)) is not None}
         if new and row.last_seq > 2:
             wanted = {f"m|{checkpoints.part(name)}": name for name in new}
             found = await t.store.facts(row.id, APP, keys=list(wanted), incarnation=row.incarnation)
@@ -261,17 +263,11 @@ class LangGraphThreads:
             found.append(FoundCheckpoint(thread, one, inner, channels, elements, pending))
         return found
 
-    async def _values(self, t: Turnlog, row: Session, keys: Iterable[str]) -> dict[str, Any]:
+    async def _values(self, t: Turnlog, row: Session, keys: Collection[str]) -> dict[str, Any]:
         """The values under these keys; those that do not exist are left out."""
-        found: dict[str, Any] = {}
-        missing: list[str] = []
-        for key in keys:
-            value = self._known.get(row, key)
-            if value is None:
-                missing.append(key)
-            else:
-                found[key] = value
-        if missing:
+        known = self._known.of(row)
+        found = {key: known[key] for key in keys if key in known}
+        if missing := [key for key in keys if key not in found]:
             facts = await t.store.facts(row.id, APP, keys=missing, incarnation=row.incarnation)
             read = {fact.key: fact.value for fact in facts}
             self._known.put(row, read)

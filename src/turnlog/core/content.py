@@ -124,7 +124,7 @@ def _is_json(value: Any, depth: int) -> bool:
     if kind is dict and depth <= NESTING_MAX:
         return all(key.__class__ is str and _is_json(item, depth + 1) for key, item in value.items())
     if (kind is list or kind is tuple) and depth <= NESTING_MAX:
-        return all(_is_json(item, depth + 1) for item in value)
+        return all(item.__class__ is str or _is_json(item, depth + 1) for item in value)
     return kind is float and math.isfinite(value)
 
 

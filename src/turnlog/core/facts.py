@@ -106,7 +106,7 @@ def packed(value: Any) -> Any:
     if isinstance(value, bytes | bytearray):
         return {"$bytes": b64encode(value).decode()}
     if isinstance(value, list | tuple):
-        return [packed(item) for item in cast("list[Any]", value)]
+        return [item if item.__class__ is str else packed(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
         fields = cast("dict[Any, Any]", value)
         if len(fields) == 1 and (name := next(iter(fields))).__class__ is str and _BYTES.fullmatch(name):
@@ -118,7 +118,7 @@ def packed(value: Any) -> Any:
 def unpacked(value: Any) -> Any:
     """The value as it was given."""
     if isinstance(value, list):
-        return [unpacked(item) for item in cast("list[Any]", value)]
+        return [item if item.__class__ is str else unpacked(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         if len(fields) == 1 and _BYTES.fullmatch(name := next(iter(fields))):

@@ -27,13 +27,13 @@ def row_after(
     read_all: Callable[[], Iterable[Entry]],
 ) -> Session:
     """The row after these entries. `read` and `read_all` give the readable earlier ones."""
-    wanted = needed(row, entries)
-    if row is None or wanted is None:
+    nearest = needed(row, entries, LOOKED_BACK_FIRST)
+    if row is None or nearest is None:
         return describe(row, entries)
-    if not wanted:
+    if not nearest or (row.pruned_to and not needed(row, entries)):
         return describe(None, chain(read_all(), entries))
-    few = list(read(needed(row, entries, LOOKED_BACK_FIRST) or ()))
-    return describe(row, entries, few if _is_enough(row, entries, few) else read(wanted))
+    few = list(read(nearest))
+    return describe(row, entries, few if _is_enough(row, entries, few) else read(needed(row, entries) or ()))
 
 
 def needed(row: Session | None, bodies: Sequence[Entry], looked_back: int = LOOKED_BACK) -> list[Interval] | None:

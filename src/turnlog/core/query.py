@@ -172,7 +172,12 @@ def _mentions(row: Session, words: str) -> bool:
 
 def haystack(row: Session) -> str:
     """The text that `q` is searched in. Not the id: the time in it would match nearly every number."""
-    return "\n".join((row.title, row.label or "", row.key)).casefold()
+    return "\n".join(haystack_of(row)).casefold()
+
+
+def haystack_of(row: Session) -> tuple[str, str, str]:
+    """What that text is made of."""
+    return row.title, row.label or "", row.key
 
 
 def as_beginning(query: Query) -> Query | None:

@@ -55,7 +55,12 @@ def user_content(entry: User, received: Mapping[int, Received]) -> Content:
 def with_words(entries: Transcript) -> list[Entry]:
     """The same entries, but each user entry holds its content itself, if its `received` entries are among them."""
     received = {entry.seq: entry for entry in entries if isinstance(entry, Received)}
-    return [replace(e, content=user_content(e, received)) if isinstance(e, User) else e for e in entries]
+    return [
+        replace(entry, content=user_content(entry, received))
+        if isinstance(entry, User) and entry.content is None
+        else entry
+        for entry in entries
+    ]
 
 
 def join_content(parts: Iterable[Content]) -> Content:

@@ -14,18 +14,18 @@ caller that cannot wait is code that runs in the engine's own thread; it gets a 
 
 import asyncio
 import atexit
-import contextvars
 import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, Generic, Self, TypeVar
 
-from ..errors import StoreUnavailable, UsageError
+from ..errors import UsageError
+from . import jobs
+from .jobs import Job
 
 EXIT_S = 30.0
 """How long the end of the interpreter waits for objects that are still open."""
@@ -48,46 +48,6 @@ class EngineLoop(asyncio.SelectorEventLoop):
     def __del__(self) -> None:
         if self._process == os.getpid():
             super().__del__()
-
-
-class Job(Generic[T]):
-    """A coroutine that runs in the engine. `outcome` is set when it has ended, never before."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
-        self.outcome: Future[T] = Future()
-        self.outcome.set_running_or_notify_cancel()  # from here on nobody else can cancel it
-        self._loop = loop
-        self._coroutine = coroutine
-        self._context = contextvars.copy_context()
-        self._task: asyncio.Task[T] | None = None
-        loop.call_soon_threadsafe(self._start)
-
-    def _start(self) -> None:
-        self._task = self._loop.create_task(self._coroutine, context=self._context)
-        self._task.add_done_callback(self._end)
-
-    def _end(self, task: "asyncio.Task[T]") -> None:
-        if task.cancelled():
-            self.outcome.set_exception(_closed("Turnlog was closed before the call ended"))
-        elif (error := task.exception()) is not None:
-            self.outcome.set_exception(error)
-        else:
-            self.outcome.set_result(task.result())
-
-    def ends_within(self, seconds: float) -> bool:
-        """Waits for the end, but no longer than this."""
-        try:
-            self.outcome.exception(seconds)
-        except TimeoutError:
-            return False
-        return True
-
-    def cancel(self) -> None:
-        self._loop.call_soon_threadsafe(self._cancel)
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
 
 
 class Held(Generic[T]):
@@ -202,11 +162,13 @@ class Engine:
         job = self._job(coroutine)
         if in_place_s and job.ends_within(in_place_s):
             return job.outcome.result()
+        if settle:
+            return await jobs.settled(job)
         outcome = asyncio.wrap_future(job.outcome)
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
-            await _known(outcome, job, cancel=cancel, settle=settle)
+            await jobs.known(outcome, job, cancel=cancel)
             raise
 
     async def _run_for_trio(self, coroutine: Coroutine[Any, Any, T], in_place_s: float) -> T:
@@ -277,7 +239,7 @@ class Engine:
             thread.start()
         except RuntimeError as error:  # the interpreter is exiting, or the system has no thread left
             loop.close()
-            raise _closed(f"no event loop can be started: {error}") from error
+            raise jobs.closed(f"no event loop can be started: {error}") from error
         self._loop, self._thread = loop, thread
         atexit.unregister(_close_all)
         atexit.register(_close_all)
@@ -345,21 +307,6 @@ async def _next(items: AsyncIterator[T]) -> Any:
 
 async def _closing(close: Callable[[], Awaitable[Any]]) -> None:
     await close()
-
-
-async def _known(outcome: "asyncio.Future[Any]", job: Job[Any], *, cancel: bool, settle: bool) -> None:
-    while not outcome.done():
-        if cancel:
-            job.cancel()
-        try:
-            await asyncio.wait({outcome})
-        except asyncio.CancelledError:
-            cancel = not settle
-    outcome.exception()  # marks it as retrieved
-
-
-def _closed(message: str) -> StoreUnavailable:
-    return StoreUnavailable(message, hint="Open it again.")
 
 
 def _close_all() -> None:

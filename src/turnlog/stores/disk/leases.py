@@ -80,22 +80,45 @@ class FileLeases:
         self._room = KEPT_MAX
         _everyone.add(self)
 
-    @asynccontextmanager
-    async def take(self, session_id: str, wait_s: float | None) -> AsyncGenerator[FileLease]:
+    def take(self, session_id: str, wait_s: float | None) -> "TakenLease":
+        """Waits while another holds it, and no longer than this; then raises Busy."""
+        return TakenLease(self, session_id, wait_s)
+
+    async def enter(self, session_id: str, wait_s: float | None) -> tuple[asyncio.Lock, int]:
+        """Takes it: first among the tasks of this store, then among processes."""
         deadline = None if wait_s is None else time.monotonic() + wait_s
         queue = self._queues.setdefault(session_id, asyncio.Lock())
         try:
-            async with _within(queue, deadline, session_id, self._path(session_id)):
-                fd = await self._acquire(session_id, deadline)
-                lease = FileLease(session_id, time.time_ns())
-                try:
-                    yield lease
-                finally:
-                    lease.live = False
-                    self._release(fd, session_id)
+            await self._wait_in(queue, deadline, session_id)
+            try:
+                return queue, await self._acquire(session_id, deadline)
+            except BaseException:
+                queue.release()
+                raise
+        except BaseException:
+            self._put_away(queue, session_id)
+            raise
+
+    def leave(self, queue: asyncio.Lock, fd: int, session_id: str) -> None:
+        try:
+            self._release(fd, session_id)
         finally:
-            if not queue.locked():  # a waiter still has it open; the lock on the file keeps them apart
-                self._queues.pop(session_id, None)
+            queue.release()
+            self._put_away(queue, session_id)
+
+    def _put_away(self, queue: asyncio.Lock, session_id: str) -> None:
+        if not queue.locked():  # a waiter still has it open; the lock on the file keeps them apart
+            self._queues.pop(session_id, None)
+
+    async def _wait_in(self, queue: asyncio.Lock, deadline: float | None, session_id: str) -> None:
+        if not queue.locked():
+            await queue.acquire()  # at once
+            return
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                await queue.acquire()
+        except TimeoutError:
+            raise busy(session_id, self._path(session_id)) from None
 
     def _path(self, session_id: str) -> str:
         """Text, because this runs in every append."""
@@ -177,25 +200,27 @@ class FileLeases:
             _close(fd)
 
 
+class TakenLease:
+    """`async with` it: the lease is held inside. A class, because a generator costs as much as the lock."""
+
+    def __init__(self, leases: FileLeases, session_id: str, wait_s: float | None) -> None:
+        self._leases = leases
+        self._session_id = session_id
+        self._wait_s = wait_s
+
+    async def __aenter__(self) -> FileLease:
+        self._place = await self._leases.enter(self._session_id, self._wait_s)
+        self._lease = FileLease(self._session_id, time.time_ns())
+        return self._lease
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lease.live = False
+        self._leases.leave(*self._place, self._session_id)
+
+
 def _close(fd: int) -> None:
     _open_fds.discard(fd)
     os.close(fd)
-
-
-@asynccontextmanager
-async def _within(queue: asyncio.Lock, deadline: float | None, session_id: str, path: str) -> AsyncGenerator[None]:
-    if queue.locked():
-        try:
-            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
-                await queue.acquire()
-        except TimeoutError:
-            raise busy(session_id, path) from None
-    else:
-        await queue.acquire()  # at once
-    try:
-        yield
-    finally:
-        queue.release()
 
 
 def _is_still(path: str, fd: int) -> bool:

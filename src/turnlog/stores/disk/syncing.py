@@ -17,9 +17,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...runtime.engine import EngineLoop
+from ...runtime.uncancellable import Uncancellable as Uncancellable
 
 ENGINE_INLINE_MAX_S = 0.02
 """A disk slower than this never blocks the loop of the engine. Only calls of stores run there, and those of one store
@@ -94,17 +95,6 @@ class RecentCost:
 def patience_s(loop: asyncio.AbstractEventLoop) -> float:
     """How long a single sync may block this loop: 0 for a loop that has other work."""
     return ENGINE_INLINE_MAX_S if isinstance(loop, EngineLoop) else 0.0
-
-
-class Uncancellable(asyncio.Future[Any]):
-    """A future that cannot be cancelled: a task that is cancelled while it waits sees that only when the result is
-    known.
-
-    So nobody acts on a write whose result is unknown, and no lock is released during it.
-    """
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        return False
 
 
 async def aside(work: Callable[[], T]) -> T:

@@ -86,8 +86,8 @@ def update(db: SqliteConnection, before: Session, row: Session) -> None:
     """
     fields = zip(sql.FIELD_COLUMNS, sql.fields_in(before), sql.fields_in(row), strict=True)
     changed: dict[str, Any] = {name: new for name, old, new in fields if new != old}
-    if (haystack := queries.haystack(row)) != queries.haystack(before):
-        changed["haystack"] = haystack
+    if queries.haystack_of(row) != queries.haystack_of(before):
+        changed["haystack"] = queries.haystack(row)
     values = [_storable(value) if isinstance(value, str) else value for value in changed.values()]
     db.run(_setting(tuple(changed)), (*values, native.encode_plain(row).decode(), row.id))
 

@@ -167,7 +167,7 @@ class SqliteStore:
         for entry in entries:
             if isinstance(entry, Selected):
                 db.run("INSERT OR REPLACE INTO session_index VALUES (?, ?, ?)", (row.key, row.id, row.last_at))
-        if marks_of(entries):
+        if (row.compactions or (before and before.compactions)) and marks_of(entries):
             statements.save_state(db, row)
         return Appended(entries, row)
 
