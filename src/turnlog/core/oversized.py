@@ -6,11 +6,11 @@ digest shows the first message and as many of the newest ones as it has room for
 it covers, the originals stay in the log and are found by search, and the compaction can be undone like any other.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from . import approvals, compaction, history, summaries
 from .compaction import Plan
@@ -33,7 +33,7 @@ PICTURE_SHARE = 4
 
 def weight(entry: Entry) -> int:
     """About the bytes of an entry, as far as they cost memory and time in a turn."""
-    return FRAME_BYTES + sum(_size(getattr(entry, name)) for name in entry.__struct_fields__)
+    return FRAME_BYTES + _size(astuple(entry))
 
 
 def weight_after(entries: Sequence[Entry], seq: int) -> int:
@@ -41,16 +41,18 @@ def weight_after(entries: Sequence[Entry], seq: int) -> int:
     return sum(map(weight, takewhile(lambda entry: entry.seq > seq, reversed(entries))))
 
 
-def _size(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value) if value.isascii() else 2 * len(value)
-    if isinstance(value, dict):
-        block = cast("dict[str, Any]", value)
-        size = sum(map(_size, block.values()))
-        return size // PICTURE_SHARE if block.get("type") in PICTURES else size
-    if isinstance(value, list | tuple):
-        return sum(map(_size, cast("Sequence[Any]", value)))
-    return 0
+def _size(values: Iterable[Any]) -> int:
+    size = 0
+    for value in values:  # most are texts, or None
+        if isinstance(value, str):
+            size += len(value) if value.isascii() else 2 * len(value)
+        elif isinstance(value, dict):
+            block = cast("dict[str, Any]", value)
+            inner = _size(block.values())
+            size += inner // PICTURE_SHARE if block.get("type") in PICTURES else inner
+        elif isinstance(value, list | tuple):
+            size += _size(cast("Sequence[Any]", value))
+    return size
 
 
 def begins_turn(part: Sequence[Entry]) -> bool:

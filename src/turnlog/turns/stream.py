@@ -34,12 +34,10 @@ class TurnStream:
         self.fenced = False
         """Whether another process has taken over the turn: then the end reported here is not its end."""
         self.events: list[Event] = []
+        self.over = False
+        """Whether it has told its terminal event, which is the last one."""
         self.ended = asyncio.Event()
         self._listening: list[asyncio.Future[None]] = []
-
-    @property
-    def over(self) -> bool:
-        return bool(self.events) and isinstance(self.events[-1], TERMINAL)
 
     def hold(self, lease: Lease | None) -> None:
         """The turn goes on under this lease; None: it is paused, and nobody runs it."""
@@ -56,10 +54,12 @@ class TurnStream:
         # What is told as done was stored under this lease, whatever became of the lease since.
         self.fenced = self._lease is not None and not self._lease.live and not isinstance(event, Done)
         self.events.append(event)
-        listening, self._listening = self._listening, []
-        for news in listening:
-            if not news.done():  # a listener may have left
-                news.set_result(None)
+        self.over = isinstance(event, TERMINAL)
+        if self._listening:
+            listening, self._listening = self._listening, []
+            for news in listening:
+                if not news.done():  # a listener may have left
+                    news.set_result(None)
         if self.over:
             self.ended.set()
 

@@ -155,8 +155,14 @@ def look(prompt: Prompt) -> Sight:
         lead.update(pair for part in found for pair in part.items())
         turns[index] = role, [block for block, part in zip(blocks, found, strict=True) if not part]
     newest = turns[-1][1] if turns else []
-    said = ["\n\n".join(filter(None, map(_text, blocks))) for role, blocks in turns if role == "user"]
-    answered = [text for role, blocks in turns if role == "assistant" for text in map(_text, blocks)]
+    said: list[str] = []
+    answered: list[str] = []
+    for role, blocks in turns:
+        texts = list(map(_text, blocks))
+        if role == "assistant":
+            answered += texts
+        elif role == "user":
+            said.append(texts[0] if len(texts) == 1 else "\n\n".join(filter(None, texts)))
     picture = any(block.get("type") == "image" for block in newest)
     ask = said.pop() if said else ""
     return Sight(ask, _results(newest), picture, said, answered, lead, prompt.system, turns)
@@ -183,7 +189,9 @@ def _results(blocks: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _text(block: dict[str, Any]) -> str:
-    text = str(block.get("text", "")) if block.get("type") == "text" else ""
+    if block.get("type") != "text":
+        return ""
+    text = str(block.get("text", ""))
     return "" if text == PAIR_ACKNOWLEDGED else text
 
 
