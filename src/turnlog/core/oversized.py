@@ -15,6 +15,7 @@ from msgspec.structs import astuple, replace
 from . import approvals, compaction, history, summaries
 from .compaction import Plan
 from .entries import MESSAGES, Compaction, Entry, Received
+from .events import Event
 from .guard import again_shortened
 from .history import View
 from .measuring import CHARS_PER_TOKEN, Limits, size_after
@@ -31,8 +32,8 @@ PICTURE_SHARE = 4
 """A picture is bytes without words: nothing is counted, cleaned or split in it, so it weighs a quarter."""
 
 
-def weight(entry: Entry) -> int:
-    """About the bytes of an entry, as far as they cost memory and time in a turn."""
+def weight(entry: Entry | Event) -> int:
+    """About the bytes of an entry or an event, as far as they cost memory and time in a turn."""
     return FRAME_BYTES + _size(astuple(entry))
 
 
