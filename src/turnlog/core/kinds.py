@@ -130,12 +130,13 @@ def _of_tuple(items: tuple[Any, ...]) -> Matcher:
 
 
 def _of_items(container: type, item: Any) -> Matcher:
-    fits = matcher(item)
+    fits, whole = matcher(item), whole_classes(item)
 
     def matches(value: Any) -> bool:
         if isinstance(value, str | bytes | bytearray) or not isinstance(value, container):
             return False
-        return all(map(fits, cast("list[Any]", value)))
+        items = cast("list[Any]", value)
+        return whole.issuperset(map(type, items)) or all(map(fits, items))
 
     return matches
 
