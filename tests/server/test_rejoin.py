@@ -11,7 +11,7 @@ from httpx_sse import connect_sse
 
 from turnlog import Sessions, open_store
 from turnlog.access import Access, Parts
-from turnlog.core.events import Done, TextDelta, ThinkingDelta
+from turnlog.core.events import Done, Stopped, TextDelta, ThinkingDelta
 from turnlog.errors import UsageError
 from turnlog.server.http import sse
 from turnlog.server.recent_turns import RecentTurns
@@ -274,10 +274,12 @@ class Listener:
         self.sent: list[bytes] = []
         self.left = asyncio.Event()
         self.reminded = asyncio.Event()
+        self.has_head = asyncio.Event()
         self.may_listen = True
 
     async def send(self, message):
         self.sent.append(message.get("body", b""))
+        self.has_head.set()
         if self.sent[-1] == b": still here\n\n":
             self.reminded.set()
 
@@ -364,6 +366,66 @@ def test_a_request_that_its_server_cancels_is_cancelled(is_closed):
         await asyncio.wait({request})
         assert request.cancelled()
         assert endless.ended.is_set()
+
+    asyncio.run(go())
+
+
+def test_the_head_waits_for_the_first_event_only_for_a_while(monkeypatch):
+    monkeypatch.setattr(sse, "ATTEND_S", 0)
+
+    async def silent():
+        await asyncio.Event().wait()
+        yield b""
+
+    async def go():
+        listener = Listener()
+        stream, request = listener.stream(silent())
+        assert listener.sent == []
+        await listener.has_head.wait()
+        assert listener.sent == [b""]
+        stream.close()
+        await request
+
+    asyncio.run(go())
+
+
+def test_events_that_come_soon_after_a_write_share_the_next_one(monkeypatch):
+    monkeypatch.setattr(sse, "JOIN_S", 60)
+
+    async def go():
+        turn = TurnStream("s", 3)
+        chunks = sse.follow(turn)
+        turn.add(TextDelta(text="a"))
+        first = await anext(chunks)  # at once
+        assert first == sse.of_turn(turn, 0, turn.events[0])
+        rest = asyncio.ensure_future(anext(chunks))
+        turn.add(TextDelta(text="b"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        turn.add(TextDelta(text="c"))
+        turn.add(Stopped())  # the end does not wait
+        assert await rest == b"".join(sse.of_turn(turn, n, turn.events[n]) for n in (1, 2, 3))
+        assert [chunk async for chunk in chunks] == []
+        await turn.pause(60)  # it has ended
+
+    asyncio.run(go())
+
+
+def test_events_wait_for_more_only_for_a_while(monkeypatch):
+    monkeypatch.setattr(sse, "JOIN_S", 0.001)
+
+    async def go():
+        turn = TurnStream("s", 3)
+        chunks = sse.follow(turn)
+        for text in ("a", "b"):
+            turn.add(TextDelta(text=text))
+            assert b'"%b"' % text.encode() in await anext(chunks)
+        leaving = asyncio.create_task(turn.pause(60))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        assert turn._pausing == []
+        await chunks.aclose()
 
     asyncio.run(go())
 

@@ -42,11 +42,15 @@ def weight_after(entries: Sequence[Entry], seq: int) -> int:
     return sum(map(weight, takewhile(lambda entry: entry.seq > seq, reversed(entries))))
 
 
+def text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else 2 * len(text)
+
+
 def _size(values: Iterable[Any]) -> int:
     size = 0
     for value in values:  # most are texts, or None
         if isinstance(value, str):
-            size += len(value) if value.isascii() else 2 * len(value)
+            size += text_bytes(value)
         elif isinstance(value, dict):
             block = cast("dict[str, Any]", value)
             inner = _size(block.values())

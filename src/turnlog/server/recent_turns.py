@@ -9,6 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from ..core import oversized
+from ..core.events import Event, TextDelta
 from ..core.session import Session
 from ..turns.stream import TurnStream
 
@@ -63,7 +64,7 @@ class RecentTurns:
         name = (stream.session_id, stream.seq)
         if self._kept.get(name) is not stream or name in self._ended:
             return
-        weight = sum(map(oversized.weight, stream.events))
+        weight = sum(map(_weight, stream.events))
         self._ended[name] = _Ended(asyncio.get_running_loop().time() + KEPT_S, weight)
         self._weight += weight
         self._shrink()
@@ -106,3 +107,9 @@ class RecentTurns:
         """The turn that a message belongs to, which a steering message did not begin."""
         seqs = [start for session_id, start in self._kept if session_id == row.id and start <= seq]
         return self.get(row, max(seqs)) if seqs else None
+
+
+def _weight(event: Event) -> int:
+    if isinstance(event, TextDelta):  # nearly all are: a turn may have thousands
+        return oversized.FRAME_BYTES + oversized.text_bytes(event.text)
+    return oversized.weight(event)

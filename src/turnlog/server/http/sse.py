@@ -31,9 +31,13 @@ HELD_NOTHING = 0
 ENDED = 2_147_483_647
 """The number of a terminal event that was read from the log."""
 RETRY_MS = 1_000
+JOIN_S = 0.01
+"""Events that come within this time of the last write are sent together. The first one and the last one never wait:
+nobody sees a hundredth of a second between them, and each write costs both sides more than the event itself.
+"""
 ATTEND_S = 0.2
-"""When somebody begins to watch for a client that leaves, and to send comments. A turn that ends sooner, as most that
-are followed by a program do, needs no second task.
+"""How long the head of an answer waits for its first event, to be sent with it. From then on somebody watches for a
+client that leaves, and sends comments; a turn that ends sooner needs no second task.
 """
 
 HEADERS = [
@@ -72,8 +76,11 @@ async def follow(
 
     Without the terminal event if another process took the turn over: it continues there, and `elsewhere` has the rest.
     """
-    slow = False
+    slow, is_first = False, True
     while await stream.reach(after):
+        if not is_first:
+            await stream.pause(JOIN_S)
+        is_first = False
         batch = stream.events[after : after + BATCH_MAX]
         sent = batch[:-1] if stream.fenced and isinstance(batch[-1], TERMINAL) else batch
         found = _joined(sent) if slow else enumerate(sent)
@@ -127,9 +134,9 @@ class EventStream:
         self._is_cut = False
         """Whether the pump was cancelled here, and not by whoever runs the request."""
         self._attending: asyncio.Task[None] | None = None
+        self._has_head = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         self._streams.add(self)
         pump = self._pump = asyncio.current_task()
         assert pump is not None  # a server runs each request in a task
@@ -149,8 +156,18 @@ class EventStream:
         if self._attending is not None and not self._attending.cancelled():
             self._attending.result()
         if not self._has_left:
+            await self._send_head(send)
             last = b"retry: %d\n: closing\n\n" % RETRY_MS if self._closing else b""
             await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _send_head(self, send: Send) -> None:
+        if not self._has_head:
+            self._has_head = True
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+
+    async def _write(self, send: Send, chunk: bytes) -> None:
+        await self._send_head(send)
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     def _begin_attending(self, receive: Receive, send: Send) -> None:
         self._attending = asyncio.create_task(self._attend(receive, send))
@@ -159,10 +176,11 @@ class EventStream:
         """Ends the stream when its client has left, or may not listen any more."""
         leaving = asyncio.create_task(_disconnect(receive))
         try:
+            await self._send_head(send)
             while not (await asyncio.wait({leaving}, timeout=KEEPALIVE_S))[0]:
                 if not await self._may_listen():
                     return
-                await _write(send, b": still here\n\n")
+                await self._write(send, b": still here\n\n")
             self._has_left = True
         finally:
             leaving.cancel()
@@ -183,20 +201,16 @@ class EventStream:
                         asked = time.monotonic()
                         if not await self._may_listen():
                             return
-                    await _write(send, chunk)
+                    await self._write(send, chunk)
         except Exception as error:  # noqa: BLE001 - the outermost edge
             # The status line is sent already: the error is sent as an event.
             self._on_error(error)
-            await _write(send, frame(of_error(error)))
+            await self._write(send, frame(of_error(error)))
 
     def close(self) -> None:
         """The server is closing: tells the client to reconnect."""
         self._closing = True
         self._cut()
-
-
-async def _write(send: Send, chunk: bytes) -> None:
-    await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
 async def _disconnect(receive: Receive) -> None:
