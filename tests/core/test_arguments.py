@@ -67,6 +67,26 @@ def test_a_value_fits_what_its_annotation_says(kind, right, wrong):
     assert [value for value in right if not fits(value)] == []
     assert [value for value in wrong if fits(value)] == []
     assert kinds.name_of(kind)
+    whole = kinds.whole_classes(kind)
+    assert [value for value in wrong if type(value) in whole] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "whole"),
+    [
+        (str, {str}),
+        (None, {type(None)}),
+        (str | Dog | None, {str, Dog, type(None)}),
+        (int | str, {str}),
+        (Annotated[str, "why"], {str}),
+        (Walks, set()),
+        (list[str], set()),
+        (Literal["a"], set()),
+        (Any, set()),
+    ],
+)
+def test_a_class_is_known_to_fit_only_if_all_its_values_do(kind, whole):
+    assert kinds.whole_classes(kind) == whole
 
 
 @checked

@@ -11,7 +11,7 @@ from httpx_sse import connect_sse
 
 from turnlog import Sessions, open_store
 from turnlog.access import Access, Parts
-from turnlog.core.events import Done, TextDelta, ThinkingDelta
+from turnlog.core.events import Done, Stopped, TextDelta, ThinkingDelta
 from turnlog.errors import UsageError
 from turnlog.server.http import sse
 from turnlog.server.recent_turns import RecentTurns
@@ -204,8 +204,7 @@ def test_joining_deltas_loses_no_text_and_keeps_the_last_number():
         ThinkingDelta(text="u"),
         TextDelta(text="c"),
     ]
-    assert sse._joined(events, slow=False) == list(enumerate(events))
-    assert sse._joined(events, slow=True) == [
+    assert sse._joined(events) == [
         (1, TextDelta(text="ab")),
         (3, ThinkingDelta(text="tu")),
         (4, TextDelta(text="c")),
@@ -264,6 +263,184 @@ def test_an_error_in_mid_stream_is_told_as_one():
         assert b"gone wrong" in sent[-2]["body"]
         assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
         assert len(seen) == 1
+
+    asyncio.run(go())
+
+
+class Listener:
+    """The server's side of a connection: what was sent, and whether the client is still there."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.left = asyncio.Event()
+        self.reminded = asyncio.Event()
+        self.has_head = asyncio.Event()
+        self.may_listen = True
+
+    async def send(self, message):
+        self.sent.append(message.get("body", b""))
+        self.has_head.set()
+        if self.sent[-1] == b": still here\n\n":
+            self.reminded.set()
+
+    async def receive(self):
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def allowed(self):
+        return self.may_listen
+
+    def stream(self, frames):
+        stream = sse.EventStream(frames, streams=set(), may_listen=self.allowed, on_error=lambda error: None)
+        return stream, asyncio.create_task(stream({"type": "http"}, self.receive, self.send))
+
+
+class Endless:
+    """Frames that stop coming after the first one."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    async def frames(self):
+        try:
+            yield b"data: 1\n\n"
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+
+
+def test_a_stream_ends_when_its_client_leaves(monkeypatch):
+    monkeypatch.setattr(sse, "ATTEND_S", 0)
+
+    async def go():
+        listener, endless = Listener(), Endless()
+        _, request = listener.stream(endless.frames())
+        listener.left.set()
+        await request
+        assert endless.ended.is_set()
+        assert listener.sent == [b"", b"data: 1\n\n"]  # nothing is sent to a client that has left
+
+    asyncio.run(go())
+
+
+def test_a_stream_that_is_closed_tells_its_client_to_come_back():
+    async def go():
+        listener, endless = Listener(), Endless()
+        stream, request = listener.stream(endless.frames())
+        await asyncio.sleep(0)
+        stream.close()
+        stream.close()  # twice is as good as once
+        await request
+        assert endless.ended.is_set()
+        assert not request.cancelling()
+        assert listener.sent[-1].startswith(b"retry: ")
+
+    asyncio.run(go())
+
+
+def test_a_listener_that_may_not_listen_any_more_gets_an_end(monkeypatch):
+    monkeypatch.setattr(sse, "ATTEND_S", 0)
+    monkeypatch.setattr(sse, "KEEPALIVE_S", 0.01)
+
+    async def go():
+        listener, endless = Listener(), Endless()
+        _, request = listener.stream(endless.frames())
+        await listener.reminded.wait()
+        listener.may_listen = False
+        await request
+        assert endless.ended.is_set()
+        assert listener.sent[-1] == b""
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_request_that_its_server_cancels_is_cancelled(is_closed):
+    async def go():
+        listener, endless = Listener(), Endless()
+        stream, request = listener.stream(endless.frames())
+        await asyncio.sleep(0)
+        if is_closed:
+            stream.close()
+        request.cancel()
+        await asyncio.wait({request})
+        assert request.cancelled()
+        assert endless.ended.is_set()
+
+    asyncio.run(go())
+
+
+def test_the_head_waits_for_the_first_event_only_for_a_while(monkeypatch):
+    monkeypatch.setattr(sse, "ATTEND_S", 0)
+
+    async def silent():
+        await asyncio.Event().wait()
+        yield b""
+
+    async def go():
+        listener = Listener()
+        stream, request = listener.stream(silent())
+        assert listener.sent == []
+        await listener.has_head.wait()
+        assert listener.sent == [b""]
+        stream.close()
+        await request
+
+    asyncio.run(go())
+
+
+def test_events_that_come_soon_after_a_write_share_the_next_one(monkeypatch):
+    monkeypatch.setattr(sse, "JOIN_S", 60)
+
+    async def go():
+        turn = TurnStream("s", 3)
+        chunks = sse.follow(turn)
+        turn.add(TextDelta(text="a"))
+        first = await anext(chunks)  # at once
+        assert first == sse.of_turn(turn, 0, turn.events[0])
+        rest = asyncio.ensure_future(anext(chunks))
+        turn.add(TextDelta(text="b"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        turn.add(TextDelta(text="c"))
+        turn.add(Stopped())  # the end does not wait
+        assert await rest == b"".join(sse.of_turn(turn, n, turn.events[n]) for n in (1, 2, 3))
+        assert [chunk async for chunk in chunks] == []
+        await turn.pause(60)  # it has ended
+
+    asyncio.run(go())
+
+
+def test_events_wait_for_more_only_for_a_while(monkeypatch):
+    monkeypatch.setattr(sse, "JOIN_S", 0.001)
+
+    async def go():
+        turn = TurnStream("s", 3)
+        chunks = sse.follow(turn)
+        for text in ("a", "b"):
+            turn.add(TextDelta(text=text))
+            assert b'"%b"' % text.encode() in await anext(chunks)
+        leaving = asyncio.create_task(turn.pause(60))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        assert turn._pausing == []
+        await chunks.aclose()
+
+    asyncio.run(go())
+
+
+def test_a_short_stream_needs_no_second_task():
+    async def brief():
+        yield b"data: 1\n\n"
+
+    async def go():
+        listener = Listener()
+        _, request = listener.stream(brief())
+        before = asyncio.all_tasks()
+        await request
+        assert asyncio.all_tasks() <= before
+        assert listener.sent == [b"", b"data: 1\n\n", b""]
 
     asyncio.run(go())
 

@@ -11,6 +11,8 @@ import pytest
 
 import turnlog
 from turnlog import open_store
+from turnlog.stores.jsonl.folder import Folder
+from turnlog.stores.jsonl.layouts import place_at
 from turnlog.stores.sqlite import connection, opening, writer
 from turnlog.testing import answered, entry, opened, raises, said
 
@@ -305,6 +307,31 @@ def test_what_a_newer_turnlog_made_is_refused_with_the_hint_to_upgrade(tmp_path)
 
     (tmp_path / "j" / SESSIONS / "sessions.index.jsonl").unlink()
     run(look())
+
+
+def test_a_folder_says_which_files_came_and_went_whatever_else_lies_there(tmp_path):
+    """The same as comparing a list of its files, which costs twice as much with many of them."""
+    root = tmp_path / "j"
+
+    async def plant():
+        async with open_store(f"jsonl:{root}") as store:
+            for name in ("a", "b", "c"):
+                await store.append(name, [opened(name)])
+
+    asyncio.run(plant())
+    here = root / SESSIONS
+    for name in ("new.jsonl", "not an id.jsonl", "notes.txt", ".hidden.jsonl"):
+        (here / name).write_bytes(b"")
+    (here / "folder.jsonl").mkdir()
+    (here / "linked.jsonl").symlink_to(here / "a.jsonl")
+    (here / "b.jsonl").unlink()
+    (here / "c.jsonl").unlink()
+    (here / "c.jsonl").symlink_to(here / "a.jsonl")
+    folder = Folder(place_at(root, None, None), "main", lambda notice: None)
+    known = {"a": 1, "b": 2, "c": 3}.keys()
+    files = folder.list(known).keys()
+    assert folder.compare(known) == (files - known, known - files) == ({"new"}, {"b", "c"})
+    assert folder.compare(files) == (set(), set())
 
 
 def test_symbolic_links_are_not_followed(tmp_path):

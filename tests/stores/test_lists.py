@@ -94,6 +94,7 @@ FEW_HAVE = {
     "sessions_last_role": {"last_role": "failed"},
     "sessions_waiting": {"waiting": True},
     "sessions_needed_approval": {"needed_approval": True},
+    "sessions_unfinished": {"unfinished": True},
 }
 
 

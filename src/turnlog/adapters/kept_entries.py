@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
-from ..core import oversized
+from ..core import paging
 from ..core.entries import Entry, Erasure, Rewind
 from ..core.session import Session
 from ..library import Turnlog
@@ -52,7 +52,7 @@ def _size(entry: Entry) -> int:
     content = getattr(entry, "content", None)
     if content.__class__ is str and entry.raw is None:
         return ENTRY_BYTES + sys.getsizeof(content)
-    return ENTRY_BYTES + oversized.weight(entry)
+    return ENTRY_BYTES + paging.weight(entry)
 
 
 def _is_plain(entry: Entry) -> bool:

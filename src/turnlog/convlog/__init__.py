@@ -11,6 +11,7 @@ import heapq
 import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
@@ -225,6 +226,7 @@ ONE_ID_A_CHAT = frozenset({"telegram", "slack", "discord", "feishu", "web", "cli
 """Channels on which an id names one chat, private or group."""
 
 
+@lru_cache(4_096)
 def channel_of(key: SessionKey) -> str:
     """The conversation of a place: `channel[@account]-peer[~thread]`. Two places never share one.
 

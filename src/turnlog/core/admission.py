@@ -36,13 +36,15 @@ def admit(row: Session | None, bodies: Sequence[Entry], *, leased: bool) -> list
         _admit_first(bodies)
     else:
         _admit_next(row, bodies[0])
+    has_marks = False
     for body in bodies:
+        has_marks = has_marks or type(body) in _CHECKED or body.after is not None or bool(named_by(body))
         if not leased and isinstance(body, NEEDS_LEASE):
             raise UsageError(
                 f"a {kind_of(body)} entry needs a lease",
                 hint="Use `async with store.lease(session_id) as lease` and pass lease=lease.",
             )
-    if any(type(body) in _CHECKED or body.after is not None or named_by(body) for body in bodies):
+    if has_marks:
         _admit_marks(row, bodies)
     return bodies
 

@@ -24,10 +24,13 @@ R = TypeVar("R")
 SHOWN_CHARS = 60
 SHAPES_MAX = 32
 """Of calls of one function: names of an open one may come from outside."""
-ArgumentCheck: TypeAlias = tuple[str, Any, kinds.Matcher]
-"""(parameter, its default, what fits)"""
-FieldCheck: TypeAlias = tuple[str, Any, kinds.Matcher, Any]
-"""(field, its default, what fits, its annotation)"""
+Fit: TypeAlias = tuple[frozenset[type], kinds.Matcher]
+"""(classes that fit whatever the value, what fits)"""
+ArgumentCheck: TypeAlias = tuple[str, Any, frozenset[type], kinds.Matcher]
+"""(parameter, its default, classes that fit, what fits)"""
+FieldCheck: TypeAlias = tuple[str, Any, frozenset[type], kinds.Matcher, Any]
+"""(field, its default, classes that fit, what fits, its annotation)"""
+_ANYTHING: Fit = (frozenset(), kinds.anything)
 _EMPTY = inspect.Parameter.empty
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -52,9 +55,9 @@ class Checker:
         return {one.name: hints.get(one.name, Any) for one in self._parameters}
 
     @cached_property
-    def _fits(self) -> dict[str, kinds.Matcher]:
+    def _fits(self) -> dict[str, Fit]:
         named = [one for one in self._parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-        return {one.name: kinds.matcher(self._hints[one.name]) for one in named}
+        return {one.name: fit_of(self._hints[one.name]) for one in named}
 
     @cached_property
     def positional(self) -> list[str]:
@@ -65,10 +68,10 @@ class Checker:
         return frozenset(one.name for one in self._parameters if one.name in self._fits and one.default is _EMPTY)
 
     @cached_property
-    def _rest(self) -> tuple[str, kinds.Matcher] | None:
+    def _rest(self) -> tuple[str, Fit] | None:
         """For a parameter such as `*bodies`: its name and the check for each value."""
         found = next((one for one in self._parameters if one.kind is one.VAR_POSITIONAL), None)
-        return None if found is None else (found.name, kinds.matcher(self._hints[found.name]))
+        return None if found is None else (found.name, fit_of(self._hints[found.name]))
 
     @cached_property
     def _open(self) -> bool:
@@ -92,8 +95,8 @@ class Checker:
             checks = self._checks_of(args, kwargs)
             if len(self._shapes) < SHAPES_MAX:
                 self._shapes[shape] = checks
-        for value, (name, default, fits) in zip((*args, *kwargs.values()), checks, strict=True):
-            if value is not default and not fits(value):
+        for value, (name, default, classes, fits) in zip((*args, *kwargs.values()), checks, strict=True):
+            if type(value) not in classes and value is not default and not fits(value):
                 raise self._wrong(name, value)
 
     def _checks_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[ArgumentCheck]:
@@ -107,11 +110,11 @@ class Checker:
                 raise self._refusal(f"has no use for {name!r}" if name not in names else f"is given {name!r} twice")
         if missing := self._required.difference(names, kwargs):
             raise self._refusal(f"needs {', '.join(sorted(missing))}")
-        others = [(self._rest[0], _EMPTY, self._rest[1])] * rest if self._rest else []
+        others = [(self._rest[0], _EMPTY, *self._rest[1])] * rest if self._rest else []
         return [*map(self._check_of, names), *others, *map(self._check_of, kwargs)]
 
     def _check_of(self, name: str) -> ArgumentCheck:
-        return name, self._defaults.get(name, _EMPTY), self._fits.get(name, kinds.anything)
+        return name, self._defaults.get(name, _EMPTY), *self._fits.get(name, _ANYTHING)
 
     def _wrong(self, name: str, value: Any) -> UsageError:
         kind = kinds.name_of(self._hints[name])
@@ -120,6 +123,10 @@ class Checker:
     def _refusal(self, what: str) -> UsageError:
         names = [f"{'*' * (one.kind is one.VAR_POSITIONAL)}{one.name}" for one in self._parameters]
         return UsageError(f"{self._name} {what}", hint=f"It takes {', '.join(names) or 'nothing'}.")
+
+
+def fit_of(kind: Any) -> Fit:
+    return kinds.whole_classes(kind), kinds.matcher(kind)
 
 
 def shown(value: object) -> str:
@@ -171,9 +178,9 @@ class Typed(Named):
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             made = super().__call__(*args, **kwargs)
-            for name, default, fits, hint in checks_of(self):
+            for name, default, classes, fits, hint in checks_of(self):
                 value = getattr(made, name)
-                if value is not default and not fits(value):
+                if type(value) not in classes and value is not default and not fits(value):
                     kind = kinds.name_of(hint)
                     raise UsageError(f"{self.__name__}.{name} is {shown(value)}", hint=f"It must be {kind}.")
             return made
@@ -182,4 +189,4 @@ class Typed(Named):
 @cache
 def checks_of(cls: Any) -> list[FieldCheck]:
     hints = get_type_hints(cls)
-    return [(one.name, one.default, kinds.matcher(hints[one.name]), hints[one.name]) for one in fields_of(cls)]
+    return [(one.name, one.default, *fit_of(hints[one.name]), hints[one.name]) for one in fields_of(cls)]

@@ -39,6 +39,19 @@ def matcher(kind: Any) -> Matcher:
     return callable if origin is _CALLABLE else _of_class(origin)
 
 
+def whole_classes(kind: Any) -> frozenset[type]:
+    """Classes whose own values all match, so that `type(value)` answers without a call. It may know fewer than all."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return frozenset[type]().union(*map(whole_classes, get_args(kind)))
+    if origin is Annotated:
+        return whole_classes(get_args(kind)[0])
+    if kind is None or kind is types.NoneType:
+        return frozenset((types.NoneType,))
+    is_plain = isinstance(kind, type) and origin is None and kind not in _SIMPLE
+    return frozenset((kind,)) if is_plain and not getattr(kind, "_is_protocol", False) else frozenset()
+
+
 def name_of(kind: Any) -> str:
     """The annotation as a person would write it."""
     if isinstance(kind, type) and get_origin(kind) is None:
@@ -117,12 +130,13 @@ def _of_tuple(items: tuple[Any, ...]) -> Matcher:
 
 
 def _of_items(container: type, item: Any) -> Matcher:
-    fits = matcher(item)
+    fits, whole = matcher(item), whole_classes(item)
 
     def matches(value: Any) -> bool:
         if isinstance(value, str | bytes | bytearray) or not isinstance(value, container):
             return False
-        return all(map(fits, cast("list[Any]", value)))
+        items = cast("list[Any]", value)
+        return whole.issuperset(map(type, items)) or all(map(fits, items))
 
     return matches
 

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
+from msgspec.structs import astuple
+
 from .entries import Entry
+from .events import Event
 from .message_writer import PICTURES
 
 FEW_ENTRIES = 64
@@ -17,9 +20,9 @@ PICTURE_SHARE = 4
 """A picture is bytes without words: nothing is counted, cleaned or split in it, so it weighs a quarter."""
 
 
-def weight(entry: Entry) -> int:
-    """About the bytes of an entry, as far as they cost memory and time."""
-    return FRAME_BYTES + sum(_size(getattr(entry, name)) for name in entry.__struct_fields__)
+def weight(value: Entry | Event) -> int:
+    """About the bytes of an entry or an event, as far as they cost memory and time."""
+    return FRAME_BYTES + _size(astuple(value))
 
 
 def weight_after(entries: Sequence[Entry], seq: int) -> int:
@@ -27,16 +30,22 @@ def weight_after(entries: Sequence[Entry], seq: int) -> int:
     return sum(map(weight, takewhile(lambda entry: entry.seq > seq, reversed(entries))))
 
 
-def _size(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value) if value.isascii() else 2 * len(value)
-    if isinstance(value, dict):
-        block = cast("dict[str, Any]", value)
-        size = sum(map(_size, block.values()))
-        return size // PICTURE_SHARE if block.get("type") in PICTURES else size
-    if isinstance(value, list | tuple):
-        return sum(map(_size, cast("Sequence[Any]", value)))
-    return 0
+def text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else 2 * len(text)
+
+
+def _size(values: Iterable[Any]) -> int:
+    size = 0
+    for value in values:  # most are texts, or None
+        if isinstance(value, str):
+            size += text_bytes(value)
+        elif isinstance(value, dict):
+            block = cast("dict[str, Any]", value)
+            inner = _size(block.values())
+            size += inner // PICTURE_SHARE if block.get("type") in PICTURES else inner
+        elif isinstance(value, list | tuple):
+            size += _size(cast("Sequence[Any]", value))
+    return size
 
 
 def next_count(page: Sequence[Entry]) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any, cast
+from typing import Any
 
 from .entries import Block
 
@@ -16,7 +16,7 @@ def as_text(content: Any) -> str:
         return content
     if not isinstance(content, list):
         return as_json(content)
-    blocks = cast("list[Any]", content)
+    blocks: list[Any] = content  # type: ignore[reportUnknownVariableType] - a cast is a call, and this runs often
     return _block_as_text(blocks[0]) if len(blocks) == 1 else "\n\n".join(filter(None, map(_block_as_text, blocks)))
 
 

@@ -192,8 +192,13 @@ def calibrate(scale: Scale, counts: Counts, reported: int) -> Scale:
 
 def input_tokens(usage: Mapping[str, Any] | None) -> int:
     """The input tokens that the provider reported, cached or not; 0 if it reported none."""
-    figures = usage or {}
-    return sum(count for name in _INPUT if isinstance(count := figures.get(name), int))
+    if not usage:
+        return 0
+    taken = 0
+    for name in _INPUT:
+        if isinstance(count := usage.get(name), int):
+            taken += count
+    return taken
 
 
 def context_tokens(usage: Mapping[str, Any] | None) -> int:

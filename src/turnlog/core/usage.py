@@ -5,7 +5,7 @@ copies were paid for by their source. Summaries are not in it, because their usa
 are no longer in it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -45,22 +45,25 @@ class Cost(Struct, frozen=True):
 
 def use_of(entry: Assistant) -> ModelUse | None:
     """None if the provider reported nothing."""
-    figures = entry.usage or {}
-    counts = [_count(figures, name) for name in _NAMES]
+    figures = entry.usage
+    if not figures:
+        return None
+    counts = [_count(figures.get(name)) for name in _NAMES]
     return ModelUse(entry.model or "", *counts) if any(counts) else None
 
 
 _NAMES = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
-def _count(figures: Mapping[str, Any], name: str) -> int:
-    value: Any = figures.get(name)
+def _count(value: Any) -> int:
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX
     return value if is_count else 0
 
 
 def added(used: tuple[ModelUse, ...], more: ModelUse) -> tuple[ModelUse, ...]:
     """In the order in which the models were used first."""
+    if len(used) == 1 and used[0].model == more.model:  # nearly always
+        return (joined(used[0], more),)
     known = [one.model for one in used]
     if more.model not in known and len(used) >= MODELS_MAX:
         more = ModelUse("", more.input, more.output, more.cache_read, more.cache_write)
@@ -71,8 +74,13 @@ def added(used: tuple[ModelUse, ...], more: ModelUse) -> tuple[ModelUse, ...]:
 
 
 def joined(one: ModelUse, other: ModelUse) -> ModelUse:
-    counts = (min(getattr(one, name) + getattr(other, name), COUNT_MAX) for name in _COUNTS)
-    return ModelUse(one.model, *counts)
+    return ModelUse(
+        one.model,
+        min(one.input + other.input, COUNT_MAX),
+        min(one.output + other.output, COUNT_MAX),
+        min(one.cache_read + other.cache_read, COUNT_MAX),
+        min(one.cache_write + other.cache_write, COUNT_MAX),
+    )
 
 
 _COUNTS = ("input", "output", "cache_read", "cache_write")

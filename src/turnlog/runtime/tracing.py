@@ -10,7 +10,7 @@ context. Work that is done later, in a task that somebody else created, takes a 
 import sys
 from asyncio import CancelledError
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
@@ -61,6 +61,11 @@ def _is_loaded() -> bool:
     return hasattr(_trace(), "get_tracer")
 
 
+def is_heard() -> bool:
+    """Whether the program has loaded anything that spans or measurements could be told to."""
+    return "opentelemetry.trace" in sys.modules or "opentelemetry.metrics" in sys.modules
+
+
 def current() -> TraceParent:
     """What later work must take along to be a part of this trace."""
     return sys.modules["opentelemetry.context"].get_current() if _is_loaded() else None
@@ -100,14 +105,17 @@ def _context(parent: TraceParent) -> Any:
     return sys.modules["opentelemetry.context"].Context() if parent is None else parent
 
 
-@contextmanager
-def continuing(headers: Mapping[str, str]) -> Generator[None]:
+def continuing(headers: Mapping[str, str]) -> AbstractContextManager[None]:
     """The trace that a request's headers name, unless a span is current already: then a program around this one has
     read them.
     """
     if not headers or not _is_loaded() or _trace().get_current_span().get_span_context().is_valid:
-        yield
-        return
+        return nullcontext()
+    return _attached(headers)
+
+
+@contextmanager
+def _attached(headers: Mapping[str, str]) -> Generator[None]:
     from opentelemetry import context, propagate
 
     token = context.attach(propagate.extract(headers))

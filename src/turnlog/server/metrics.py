@@ -2,8 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily
@@ -46,17 +45,16 @@ class Metrics:
     def count_refused(self, reason: str) -> None:
         self._refused_connections.labels(reason).inc()
 
-    @contextmanager
-    def turn(self) -> Generator[Callable[[Event], None]]:
-        start = time.monotonic()
+    def begin_turn(self) -> float:
+        """Gives the time for `end_turn`."""
         self.turns_running.inc()
-        try:
-            yield self._count_end
-        finally:
-            self.turns_running.dec()
-            self.turn_seconds.observe(time.monotonic() - start)
+        return time.monotonic()
 
-    def _count_end(self, event: Event) -> None:
+    def end_turn(self, begun_at: float) -> None:
+        self.turns_running.dec()
+        self.turn_seconds.observe(time.monotonic() - begun_at)
+
+    def count_end(self, event: Event) -> None:
         outcome = "done" if isinstance(event, Done) else "error" if isinstance(event, ErrorEvent) else "stopped"
         self.turns.labels(outcome).inc()
 

@@ -74,13 +74,9 @@ class Rejoin:
         if any(isinstance(entry, Erasure) for entry in later):
             self._turns.drop(stream)
 
-    async def follow(self, row: Session, stream: TurnStream, after: int = 0) -> AsyncGenerator[bytes]:
+    def follow(self, row: Session, stream: TurnStream, after: int = 0) -> AsyncGenerator[bytes]:
         """A turn of this process to its end, also if another process had to take it over."""
-        async for chunk in sse.follow(stream, after):
-            yield chunk
-        if stream.fenced:
-            async for chunk in self._from_log(row, stream.seq):
-                yield chunk
+        return sse.follow(stream, after, partial(self._from_log, row, stream.seq))
 
     def runs_here(self, row: Session, seq: int) -> bool:
         return self._turns.get(row, seq) is not None

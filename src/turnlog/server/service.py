@@ -199,7 +199,7 @@ class Service:
         """One lock per key, so that sessions are created there one after another; one per session, to order its
         convlog.
         """
-        return self._locks.setdefault(what, asyncio.Lock())
+        return self._locks.get(what) or self._locks.setdefault(what, asyncio.Lock())
 
     async def accept(self, row: Session, text: str, sender: str, accept: Callable[[], Awaitable[Ticket]]) -> Ticket:
         """Accepts a message, and writes it to the convlog while its turn runs, always before the answer."""
@@ -236,9 +236,12 @@ class Service:
 
     async def _watch_turn(self, stream: TurnStream) -> None:
         """Counts the turn, and writes the answer of a page's session to the convlog, even if nobody listens."""
-        with self.metrics.turn() as outcome:
+        begun_at = self.metrics.begin_turn()
+        try:
             await stream.ended.wait()
-            outcome(stream.events[-1])
+            self.metrics.count_end(stream.events[-1])
+        finally:
+            self.metrics.end_turn(begun_at)
         for event in stream.events:
             if isinstance(event, ApprovalAnswered):
                 self.metrics.approvals.labels(event.word).inc()
@@ -286,8 +289,10 @@ class Service:
 
 
 async def _watched(work: Coroutine[Any, Any, None], name: str) -> None:
-    with background.going_on(name):
+    try:
         await work
+    except Exception as error:  # noqa: BLE001 - it is reported, and the other turns go on
+        background.report(name, error)
 
 
 def _outcome(stream: TurnStream) -> str:

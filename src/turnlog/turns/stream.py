@@ -34,12 +34,11 @@ class TurnStream:
         self.fenced = False
         """Whether another process has taken over the turn: then the end reported here is not its end."""
         self.events: list[Event] = []
+        self.over = False
+        """Whether it has told its terminal event, which is the last one."""
         self.ended = asyncio.Event()
         self._listening: list[asyncio.Future[None]] = []
-
-    @property
-    def over(self) -> bool:
-        return bool(self.events) and isinstance(self.events[-1], TERMINAL)
+        self._pausing: list[asyncio.Future[None]] = []
 
     def hold(self, lease: Lease | None) -> None:
         """The turn goes on under this lease; None: it is paused, and nobody runs it."""
@@ -56,12 +55,15 @@ class TurnStream:
         # What is told as done was stored under this lease, whatever became of the lease since.
         self.fenced = self._lease is not None and not self._lease.live and not isinstance(event, Done)
         self.events.append(event)
-        listening, self._listening = self._listening, []
-        for news in listening:
-            if not news.done():  # a listener may have left
-                news.set_result(None)
+        self.over = isinstance(event, TERMINAL)
+        if self._listening:
+            listening, self._listening = self._listening, []
+            for news in listening:
+                _finish(news)
         if self.over:
             self.ended.set()
+            for pause in self._pausing:
+                _finish(pause)
 
     async def follow(self, after: int = 0) -> AsyncIterator[Event]:
         """Every event from that number on, once and in order, up to the terminal one."""
@@ -69,6 +71,20 @@ class TurnStream:
             while after < len(self.events):
                 yield self.events[after]
                 after += 1
+
+    async def pause(self, seconds: float) -> None:
+        """Waits for so long, or until the turn has ended."""
+        if self.over:
+            return
+        loop = asyncio.get_running_loop()
+        over = loop.create_future()
+        timer = loop.call_later(seconds, _finish, over)
+        self._pausing.append(over)
+        try:
+            await over
+        finally:
+            timer.cancel()
+            self._pausing.remove(over)
 
     async def reach(self, after: int) -> bool:
         """Waits until there are more events than that; False if there never will be."""
@@ -84,6 +100,11 @@ class TurnStream:
                     self._listening.remove(news)
                 raise
         return True
+
+
+def _finish(waiting: "asyncio.Future[None]") -> None:
+    if not waiting.done():  # a listener may have left
+        waiting.set_result(None)
 
 
 def replay(done: Done, seq: int, later: Sequence[Entry]) -> TurnStream:

@@ -59,11 +59,16 @@ class Telemetry:
         attributes = {**shared, names.ERROR_TYPE: span.error_type or None}
         self._measure(name, "s", time.perf_counter() - start, attributes, names.SECOND_BUCKETS)
 
-    @contextmanager
     def turn(
         self, session_id: str, agent: str, seq: int, parent: TraceParent, tell: Tell
-    ) -> Generator[Callable[[Event], None]]:
+    ) -> AbstractContextManager[Tell]:
         """Gives the `tell` of the turn: how a turn ended is known from its last event."""
+        if not tracing.is_heard():
+            return nullcontext(tell)
+        return self._turn(session_id, agent, seq, parent, tell)
+
+    @contextmanager
+    def _turn(self, session_id: str, agent: str, seq: int, parent: TraceParent, tell: Tell) -> Generator[Tell]:
         attributes = {
             names.OPERATION: names.INVOKE_AGENT,
             names.CONVERSATION: session_id,
@@ -104,6 +109,8 @@ class Telemetry:
         tell: Tell,
     ) -> Assistant:
         """One model call of a turn, with its retries."""
+        if not tracing.is_heard():
+            return await make(tell)
         with self._calling(journal.session_id, model, "turn") as (span, start, shared):
             span.put({names.REQUEST_STREAM: True, names.COMPACTED: bool(journal.row.compactions) or None})
             self._put_input(span, history.system, history.messages)

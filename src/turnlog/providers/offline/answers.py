@@ -148,15 +148,24 @@ def _nearest(ask: str, sight: Sight) -> tuple[str, str] | None:
 
 
 def look(prompt: Prompt) -> Sight:
-    turns = [(str(message["role"]), blocks_of(message["content"])) for message in prompt.messages]
     lead = _lead_of(prompt.system)
-    for index, (role, blocks) in enumerate(turns[:2]):  # in later messages these words are a quotation
-        found = [_lead_of(text) if text.startswith((PINS_NOTE, *_SUMMARY_NOTES)) else {} for text in map(_text, blocks)]
-        lead.update(pair for part in found for pair in part.items())
-        turns[index] = role, [block for block, part in zip(blocks, found, strict=True) if not part]
+    turns: list[tuple[str, list[dict[str, Any]]]] = []
+    said: list[str] = []
+    answered: list[str] = []
+    for index, message in enumerate(prompt.messages):
+        role, blocks = str(message["role"]), blocks_of(message["content"])
+        texts = [_text(block) for block in blocks]
+        if index < 2:  # in later messages these words are a quotation
+            found = [_lead_of(text) if text.startswith((PINS_NOTE, *_SUMMARY_NOTES)) else {} for text in texts]
+            lead.update(pair for part in found for pair in part.items())
+            blocks = [block for block, part in zip(blocks, found, strict=True) if not part]
+            texts = [text for text, part in zip(texts, found, strict=True) if not part]
+        turns.append((role, blocks))
+        if role == "assistant":
+            answered += texts
+        elif role == "user":
+            said.append(texts[0] if len(texts) == 1 else "\n\n".join(filter(None, texts)))
     newest = turns[-1][1] if turns else []
-    said = ["\n\n".join(filter(None, map(_text, blocks))) for role, blocks in turns if role == "user"]
-    answered = [text for role, blocks in turns if role == "assistant" for text in map(_text, blocks)]
     picture = any(block.get("type") == "image" for block in newest)
     ask = said.pop() if said else ""
     return Sight(ask, _results(newest), picture, said, answered, lead, prompt.system, turns)
@@ -183,7 +192,9 @@ def _results(blocks: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _text(block: dict[str, Any]) -> str:
-    text = str(block.get("text", "")) if block.get("type") == "text" else ""
+    if block.get("type") != "text":
+        return ""
+    text = str(block.get("text", ""))
     return "" if text == PAIR_ACKNOWLEDGED else text
 
 

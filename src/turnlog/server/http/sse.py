@@ -31,6 +31,14 @@ HELD_NOTHING = 0
 ENDED = 2_147_483_647
 """The number of a terminal event that was read from the log."""
 RETRY_MS = 1_000
+JOIN_S = 0.01
+"""Events that come within this time of the last write are sent together. The first one and the last one never wait:
+nobody sees a hundredth of a second between them, and each write costs both sides more than the event itself.
+"""
+ATTEND_S = 0.2
+"""How long the head of an answer waits for its first event, to be sent with it. From then on somebody watches for a
+client that leaves, and sends comments; a turn that ends sooner needs no second task.
+"""
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -54,39 +62,48 @@ def parse_place(text: str) -> EventPosition:
 
 
 def frame(event: Any, *, at: str = "") -> bytes:
-    head = f"id: {at}\n".encode() if at else b""
-    return b"%bdata: %b\n\n" % (head, encode_plain(event))
+    return b"%bdata: %b\n\n" % (f"id: {at}\n".encode() if at else b"", encode_plain(event))
 
 
 def of_turn(stream: TurnStream, index: int, event: Event) -> bytes:
     return frame(event, at=f"{stream.seq}-{stream.first + index}")
 
 
-async def follow(stream: TurnStream, after: int = 0) -> AsyncGenerator[bytes]:
+async def follow(
+    stream: TurnStream, after: int = 0, elsewhere: Callable[[], AsyncGenerator[bytes]] | None = None
+) -> AsyncGenerator[bytes]:
     """The frames of a turn from that event on, several in one chunk if several wait.
 
-    Without the terminal event if another process took the turn over: it continues there.
+    Without the terminal event if another process took the turn over: it continues there, and `elsewhere` has the rest.
     """
-    slow = False
+    slow, is_first = False, True
     while await stream.reach(after):
+        if not is_first:
+            await stream.pause(JOIN_S)
+        is_first = False
         batch = stream.events[after : after + BATCH_MAX]
         sent = batch[:-1] if stream.fenced and isinstance(batch[-1], TERMINAL) else batch
-        frames = [of_turn(stream, after + index, event) for index, event in _joined(sent, slow)]
+        found = _joined(sent) if slow else enumerate(sent)
+        frames = [of_turn(stream, after + index, event) for index, event in found]
         after += len(batch)
         if not frames:
             continue
         start = time.monotonic()
         yield b"".join(frames)
         slow = time.monotonic() - start > SLOW_S
+    if stream.fenced and elsewhere is not None:
+        async with aclosing(elsewhere()) as rest:
+            async for chunk in rest:
+                yield chunk
 
 
-def _joined(batch: Sequence[Event], slow: bool) -> list[tuple[int, Event]]:
+def _joined(batch: Sequence[Event]) -> list[tuple[int, Event]]:
     """(index in the batch, event); joined deltas have the index of the last one, so that none is sent again."""
     joined: list[tuple[int, Event]] = []
     for index, event in enumerate(batch):
         before = joined[-1][1] if joined else None
         match before, event:
-            case (TextDelta(), TextDelta()) | (ThinkingDelta(), ThinkingDelta()) if slow:
+            case (TextDelta(), TextDelta()) | (ThinkingDelta(), ThinkingDelta()):
                 joined[-1] = (index, type(event)(text=before.text + event.text))
             case _:
                 joined.append((index, event))
@@ -111,35 +128,69 @@ class EventStream:
         self._on_error = on_error
         self._headers = [*HEADERS, *headers]
         self._closing = False
-        self._pump: asyncio.Task[None] | None = None
+        self._has_left = False
+        self._pump: asyncio.Task[Any] | None = None
+        """The task of the request, while it sends frames."""
+        self._is_cut = False
+        """Whether the pump was cancelled here, and not by whoever runs the request."""
+        self._attending: asyncio.Task[None] | None = None
+        self._has_head = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         self._streams.add(self)
-        self._pump = asyncio.create_task(self._send_frames(send))
-        disconnect = asyncio.create_task(_disconnect(receive))
+        pump = self._pump = asyncio.current_task()
+        assert pump is not None  # a server runs each request in a task
+        attending = asyncio.get_running_loop().call_later(ATTEND_S, self._begin_attending, receive, send)
         try:
-            await self._attend(self._pump, disconnect, send)
+            await self._send_frames(send)
+        except asyncio.CancelledError:
+            if not self._is_cut or pump.uncancel():
+                raise
         finally:
-            left = disconnect.done()
+            self._pump = None
             self._streams.discard(self)
-            for task in (self._pump, disconnect):
-                task.cancel()
-            await asyncio.wait({self._pump, disconnect})
-        if not left:
+            attending.cancel()
+            if self._attending is not None:
+                self._attending.cancel()
+                await asyncio.wait({self._attending})
+        if self._attending is not None and not self._attending.cancelled():
+            self._attending.result()
+        if not self._has_left:
+            await self._send_head(send)
             last = b"retry: %d\n: closing\n\n" % RETRY_MS if self._closing else b""
             await send({"type": "http.response.body", "body": last, "more_body": False})
 
-    async def _attend(self, pump: asyncio.Task[None], disconnect: asyncio.Task[None], send: Send) -> None:
-        while not pump.done() and not disconnect.done():
-            await asyncio.wait({pump, disconnect}, timeout=KEEPALIVE_S, return_when=asyncio.FIRST_COMPLETED)
-            if pump.done() or disconnect.done():
-                break
-            if not await self._may_listen():
-                return
-            await _write(send, b": still here\n\n")
-        if pump.done() and not pump.cancelled():
-            pump.result()
+    async def _send_head(self, send: Send) -> None:
+        if not self._has_head:
+            self._has_head = True
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+
+    async def _write(self, send: Send, chunk: bytes) -> None:
+        await self._send_head(send)
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    def _begin_attending(self, receive: Receive, send: Send) -> None:
+        self._attending = asyncio.create_task(self._attend(receive, send))
+
+    async def _attend(self, receive: Receive, send: Send) -> None:
+        """Ends the stream when its client has left, or may not listen any more."""
+        leaving = asyncio.create_task(_disconnect(receive))
+        try:
+            await self._send_head(send)
+            while not (await asyncio.wait({leaving}, timeout=KEEPALIVE_S))[0]:
+                if not await self._may_listen():
+                    return
+                await self._write(send, b": still here\n\n")
+            self._has_left = True
+        finally:
+            leaving.cancel()
+            self._cut()
+
+    def _cut(self) -> None:
+        if self._pump is not None:
+            self._is_cut = True
+            pump, self._pump = self._pump, None
+            pump.cancel()
 
     async def _send_frames(self, send: Send) -> None:
         asked = time.monotonic()
@@ -150,21 +201,16 @@ class EventStream:
                         asked = time.monotonic()
                         if not await self._may_listen():
                             return
-                    await _write(send, chunk)
+                    await self._write(send, chunk)
         except Exception as error:  # noqa: BLE001 - the outermost edge
             # The status line is sent already: the error is sent as an event.
             self._on_error(error)
-            await _write(send, frame(of_error(error)))
+            await self._write(send, frame(of_error(error)))
 
     def close(self) -> None:
         """The server is closing: tells the client to reconnect."""
         self._closing = True
-        if self._pump is not None:
-            self._pump.cancel()
-
-
-async def _write(send: Send, chunk: bytes) -> None:
-    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        self._cut()
 
 
 async def _disconnect(receive: Receive) -> None:

@@ -138,8 +138,8 @@ class FactIndexFile:
 
     def written(self, file: SessionFile, before: Reached, entries_changes: Sequence[FactChange]) -> None:
         """After an append: `before` is where the file ended. Costs nothing if there are no facts in this folder."""
-        if not entries_changes and not self.exists:
-            return
+        if not entries_changes and self._db is None:
+            return  # nothing was looked up here, so there is no mark to move
         if (db := self._open()) is None:
             return
         try:

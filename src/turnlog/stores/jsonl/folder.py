@@ -1,7 +1,7 @@
 """The files of one folder: which sessions they are, and what the index of their own program says about them."""
 
 import os
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Set
 from pathlib import Path
 
 from ...core import keys
@@ -61,6 +61,21 @@ class Folder:
                 found[session_id] = entry
         self._names = {session_id: entry.name for session_id, entry in found.items()}
         return found
+
+    def compare(self, known: Set[str]) -> tuple[Set[str], Set[str]]:
+        """The ids that have a file and are not known, and the known ones that have none."""
+        if self._place.layout.arrangement != "agents":
+            files = self.list(known).keys()
+            return files - known, known - files
+        entries = listing(self._path)
+        others = [entry for entry in entries if not entry.is_file(follow_symlinks=False)]
+        names = {entry.name for entry in entries}.difference([one.name for one in others if not self._is_file(one)])
+        wanted = {f"{session_id}.jsonl" for session_id in known}
+        more = names - wanted
+        # With a hundred thousand files, a look at the numbers saves a second difference.
+        gone = wanted - names if len(names) - len(more) < len(wanted) else set[str]()
+        is_id = keys.SESSION_ID.match
+        return {name[:-6] for name in more if name.endswith(".jsonl") and is_id(name[:-6])}, {one[:-6] for one in gone}
 
     def _list_plain(self, known: Container[str]) -> dict[str, os.DirEntry[str]]:
         """The same where files are named after their sessions, in half the time: there may be 100,000 of them."""

@@ -210,14 +210,14 @@ def _looked_through(db: SqliteConnection, query: Query) -> tuple[list[str], list
 
 def is_narrow(query: Query) -> bool:
     """Whether few can match, and an index finds them."""
-    if query.ids or query.homes or not sql.RARE.keys().isdisjoint(queries.compared(query)):
+    if query.ids or query.homes or query.unfinished or not sql.RARE.keys().isdisjoint(queries.compared(query)):
         return True
     return any(value is not None for value in (query.id, query.key, query.label, query.peer))
 
 
 def is_quick(query: Query) -> bool:
     """Whether no table has to be read from end to end, except for counting."""
-    rest = query.q is None and query.prefix is query.key_prefix is None and not query.unfinished
+    rest = query.q is None and query.prefix is query.key_prefix is None
     return is_narrow(query) or (rest and query.sort == "newest")
 
 
@@ -244,7 +244,6 @@ def conditions(query: Query) -> tuple[list[str], list[Any]]:
         for begins in map(_storable, queries.threads_at(query.homes)):
             values += [begins, sql.past(begins)]
     if query.unfinished:
-        # Asked once, at a start: reading every row costs less than an index that every turn changes.
         where.append("unfinished")
     for word in (query.q or "").casefold().split():
         where.append("instr(haystack, ?) > 0")
