@@ -17,8 +17,15 @@ MORE_MB = 100
 """More than a session of one megabyte takes. Before it was bounded, thirty megabytes took 150 to 400 more."""
 LIMIT_MB = 400
 FIRST_TURN_S = 30.0
-LONG = ("search", "export", "import", "backup", "restore", "copy", "doctor", "page", "turn")
-SHORT = {"jsonl": ("turn",), "sqlite": ("export json", "page", "turn"), "postgresql": ("export native", "turn")}
+LONG = (
+    *("search", "export", "import", "backup", "restore", "copy", "doctor", "page", "turn"),
+    *("show", "reindex", "fork", "explain", "prompt", "expand"),
+)
+SHORT = {
+    "jsonl": ("fork", "prompt", "turn", "expand json"),
+    "sqlite": ("show json", "export json", "fork", "explain", "page", "turn"),
+    "postgresql": ("show", "export native", "fork", "prompt", "turn"),
+}
 
 
 @pytest.fixture(params=["jsonl", "sqlite", "postgres"])

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 import turnlog
-from turnlog.cli import app
+from turnlog.cli import app, output
+from turnlog.core import paging
 from turnlog.core.entries import Assistant, Compaction, Opened, Received, User, text_of
 from turnlog.testing import check_messages
 from turnlog.testing.torture import KINDS, Witness, breach
@@ -408,6 +409,35 @@ async def fold_received(url):
             )
             await t.store.append(row.id, [fold], lease=lease)
         return await t.sessions.expand(row.id)
+
+
+async def _pages(items, size):
+    for at in range(0, len(items), size):
+        yield items[at : at + size]
+
+
+@pytest.mark.parametrize("items", [[], [1], [{"a": "é\x85"}, "b", None]])
+def test_a_list_that_is_streamed_has_the_same_bytes(items, capsys):
+    output.write_json({"a": 1, "list": items})
+    whole = capsys.readouterr().out
+    for size in (1, 2):
+        before = output.to_json({"a": 1, "list": []}).removesuffix("]}")
+        asyncio.run(output.stream_json(before, _pages(items, size), "]}"))
+        assert capsys.readouterr().out == whole
+
+
+def test_what_is_shown_in_parts_is_what_is_shown_at_once(here, tmp_path, monkeypatch):
+    url = f"sqlite:{tmp_path}/s.db"
+    asyncio.run(fold_received(url))
+    commands = [("sessions", "show"), ("expand",), ("explain",), ("prompt",)]
+    calls = [(*command, "talk", "--store", url, *more) for command in commands for more in ((), ("--json",))]
+    whole = [here(*call) for call in calls]
+    assert all(code == 0 for code, _, _ in whole)
+    assert "waited first" in whole[0][1]
+    monkeypatch.setattr(paging, "FEW_ENTRIES", 1)
+    monkeypatch.setattr(paging, "PAGE_ENTRIES", 2)
+    assert [here(*call) for call in calls] == whole
+    assert here("expand", "talk", "1", "--store", url, "--json")[1] == ""  # and no half of a list
 
 
 def test_what_is_expanded_holds_the_words_of_messages_that_waited(here, tmp_path):

@@ -169,3 +169,27 @@ def test_pages_shrink_with_what_they_hold_and_give_every_entry_once(url, monkeyp
             assert max(map(len, [*forward[1:], *back[1:]])) < 30
 
     asyncio.run(main())
+
+
+def test_the_prompt_of_a_tail_that_is_too_large_is_what_a_turn_sends_of_it(url):
+    async def main():
+        provider = ScriptedProvider()
+        async with opened(url, provider) as t:
+            await t.append(KEY, *long_talk())
+            now = await t.prompt(KEY)
+            assert len(now.messages) < TURNS // 4  # of twice as many
+            texts = " ".join(text for _, text in shown(now))
+            assert f"answer {TURNS - 1} " in texts
+            assert "question 0 " in texts
+            before = await log(t)
+            assert not any(isinstance(entry, Compaction) for entry in before)  # nothing was stored for it
+            await ask(t, "and now?")
+            asked, fold = (await log(t))[len(before) : len(before) + 2]
+            then = await t.prompt(KEY, at=asked.seq)  # its digest may begin at another page than that of the turn
+            assert then.messages[1:] == provider.prompts[0].messages[1:]
+            assert (await t.prompt(KEY, at=fold.seq)).messages == provider.prompts[0].messages
+            small = await t.prompt(KEY, at=before[10].seq)
+            assert next(text for _, text in shown(small)).startswith("question 0 ")
+            assert len(small.messages) == len([one for one in before[:11] if one.seq > 2])
+
+    run(main())
