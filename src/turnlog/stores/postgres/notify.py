@@ -19,7 +19,7 @@ from ...errors import TurnlogError
 from ...runtime.background import run_forever
 from .errors import mapped
 from .pool import PostgresPool
-from .wire import PostgresConnection, connect
+from .wire import PostgresConnection, array_of, connect
 
 LEDGER = "ledger:"
 """The notification of a change in those spaces of the ledger that are kept in memory. No session has such a name."""
@@ -75,9 +75,9 @@ class Notifier:
         self._times_told += 1
         self._on_told[name]()
 
-    def statement(self, names: list[str]) -> tuple[str, tuple[str, list[str]]]:
+    def statement(self, names: list[str]) -> tuple[str, tuple[str, str]]:
         """Notifies of changes in these sessions; `wake` is for the waiters in this process."""
-        return _NOTIFY, (self.channel, names)
+        return _NOTIFY, (self.channel, array_of(names))
 
     async def notify(self, session_id: str) -> None:
         self.wake(session_id)
