@@ -24,8 +24,10 @@ NAMED = re.compile(r"session_id\s*=\s*(%s|[a-z_]+\.?[a-z_]*|m\.session_id)|sessi
 LEDGER_NAMED = re.compile(r"space = .*key = |INTO turnlog\.ledger", re.IGNORECASE | re.DOTALL)
 BY_PLACE = "FROM turnlog.sessions s WHERE s.session_key = %s)"
 """Asked once for a place that nobody has written to before, in case the ledger was lost: an index of each partition."""
-BACKGROUND = ("indexed_to <", "searched_to <", "has_older", "fold <")
-"""What the search index and an upgrade do beside turns: they walk through indexes that hold only what is left to do."""
+BACKGROUND = ("indexed_to <", "searched_to <", "has_older", "fold <", "space = %s AND key ^@ %s")
+"""What the search index, an upgrade and the look for stops of a long turn do beside turns: they walk through indexes
+that hold only what is left to do.
+"""
 
 
 def test_every_table_that_grows_is_keyed_by_session_first_or_by_its_own_full_key(tmp_path):
