@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 
 import pytest
 from msgspec import structs
@@ -189,9 +190,9 @@ class Lines:
             return []
         if self.hangs:
             await asyncio.Event().wait()
-        if any("refused" in text for text in columns[6]):
+        if "refused" in columns[6]:
             raise StoreError("refused")
-        self.written += columns[6]
+        self.written += re.findall(r'"content', columns[6])
         return []
 
 

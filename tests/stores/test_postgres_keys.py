@@ -24,9 +24,9 @@ NAMED = re.compile(r"session_id\s*=\s*(%s|[a-z_]+\.?[a-z_]*|m\.session_id)|sessi
 LEDGER_NAMED = re.compile(r"space = .*key = |INTO turnlog\.ledger", re.IGNORECASE | re.DOTALL)
 BY_PLACE = "FROM turnlog.sessions s WHERE s.session_key = %s)"
 """Asked once for a place that nobody has written to before, in case the ledger was lost: an index of each partition."""
-BACKGROUND = ("indexed_to <", "searched_to <", "has_older", "fold <")
-"""Statements of the search index and of an upgrade, which run apart from turns: they read indexes that hold only the
-remaining work.
+BACKGROUND = ("indexed_to <", "searched_to <", "has_older", "fold <", "space = %s AND key ^@ %s")
+"""Statements of the search index, of an upgrade and of the look for stops of a long turn, which run apart from turns:
+they read indexes that hold only the remaining work.
 """
 
 

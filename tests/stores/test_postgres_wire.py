@@ -15,7 +15,7 @@ from turnlog.errors import Busy, Conflict
 from turnlog.stores.postgres.connections import TOGETHER_MAX
 from turnlog.stores.postgres.pool import PostgresPool
 from turnlog.stores.postgres.schema import parse
-from turnlog.stores.postgres.wire import numbered
+from turnlog.stores.postgres.wire import array_of, numbered
 from turnlog.testing import entry, opened, raises, said
 
 from ..waiting import GIVES_UP_S, until
@@ -44,6 +44,30 @@ def test_placeholders_are_numbered_and_a_name_has_one_number():
     assert (sql, len(formats), names) == (b"SELECT $1, $2, '5 %' FROM \"mine\".t", 2, [])
     sql, formats, names = numbered("SELECT %(a)s, %(b)s, %(a)s", "mine")
     assert (sql, len(formats), names) == (b"SELECT $1, $2, $1", 2, ["a", "b"])
+
+
+def test_an_array_holds_any_text_as_it_is():
+    texts = [
+        "",
+        "NULL",
+        'a "quoted" one',
+        "back\\slash\\",
+        "{1,2}",
+        "a,b",
+        " blanks ",
+        "line\nend",
+        "\\u0000",
+        "日本 é",
+    ]
+
+    async def main():
+        db = pool()
+        assert await db.one("SELECT %s::text[]", (array_of(texts),)) == texts
+        assert await db.one("SELECT %s::text[]", (array_of([]),)) == []
+        assert await db.one("SELECT %s::bigint[]", (array_of([1, -(1 << 62)]),)) == [1, -(1 << 62)]
+        await db.close()
+
+    asyncio.run(main())
 
 
 def test_the_error_of_one_statement_leaves_those_that_go_out_with_it_alone():

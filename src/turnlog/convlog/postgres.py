@@ -16,6 +16,7 @@ from ..stores.postgres.ledger import new_token
 from ..stores.postgres.pool import PostgresPool
 from ..stores.postgres.schema import CONVLOG, open_beside
 from ..stores.postgres.statements import storable
+from ..stores.postgres.wire import array_of
 from . import Conversation, Filter, Record, erased_record
 from .postgres_search import BLOCK_MESSAGES, hits, make_blocks
 
@@ -87,7 +88,7 @@ class PostgresBackend:
         # In the order of their conversations: two servers must not wait for each other.
         values = sorted((line for line, _ in lines), key=lambda line: line[:2])
         try:
-            columns = [list(column) for column in zip(*values, strict=True)]
+            columns = [array_of(column) for column in zip(*values, strict=True)]
             await self._db.all(_WRITE, columns, changes=True, within_s=WITHIN_S)
         except asyncio.CancelledError:
             for _, done in lines:

@@ -10,7 +10,7 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from .wire import PostgresCall, PostgresRow, Wire
+from .wire import PostgresCall, PostgresRow, PostgresWire
 
 TOGETHER_MAX = 32
 """Statements that go out together."""
@@ -18,16 +18,16 @@ LONG_S = 60.0
 """Nothing goes out behind a statement that may take so long."""
 
 
-_of_stores: WeakKeyDictionary[AbstractEventLoop, WeakValueDictionary[str, "Connections"]] = WeakKeyDictionary()
+_of_stores: WeakKeyDictionary[AbstractEventLoop, WeakValueDictionary[str, "PostgresConnections"]] = WeakKeyDictionary()
 
 
-class Connections:
+class PostgresConnections:
     def __init__(self, conninfo: str, size: int) -> None:
         self.conninfo = conninfo
         self._size = size
-        self._idle: list[Wire] = []
+        self._idle: list[PostgresWire] = []
         self._open = 0
-        """Connections in use, idle, or being made."""
+        """PostgresConnections in use, idle, or being made."""
         self._waiting: deque[PostgresCall] = deque()
         self._later: deque[PostgresCall] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -42,12 +42,12 @@ class Connections:
         _of_stores.setdefault(asyncio.get_running_loop(), WeakValueDictionary())[self.conninfo] = self
 
     @staticmethod
-    def offered(conninfo: str) -> "Connections | None":
+    def offered(conninfo: str) -> "PostgresConnections | None":
         stores = _of_stores.get(asyncio.get_running_loop())
         found = stores.get(conninfo) if stores else None
         return found if found and found._users else None
 
-    def share(self) -> "Connections":
+    def share(self) -> "PostgresConnections":
         self._users += 1
         return self
 
@@ -88,7 +88,7 @@ class Connections:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _fill(self, wire: Wire) -> None:
+    def _fill(self, wire: PostgresWire) -> None:
         """Those that wait go out together only if no other connection can take them."""
         alone = bool(self._idle) or self._open < self._size
         calls = self._taken(self._waiting, 1 if alone else TOGETHER_MAX)
@@ -113,7 +113,7 @@ class Connections:
 
     async def _connect(self) -> None:
         try:
-            wire = await Wire.open(self.conninfo, self._freed)
+            wire = await PostgresWire.open(self.conninfo, self._freed)
         except Exception as error:  # noqa: BLE001 - the call that waits for this connection reports it
             self._open -= 1
             self._opening -= 1
@@ -125,7 +125,7 @@ class Connections:
             self._opening -= 1
             self._freed(wire)
 
-    def _freed(self, wire: Wire) -> None:
+    def _freed(self, wire: PostgresWire) -> None:
         if wire.is_usable:
             self._idle.append(wire)
         else:

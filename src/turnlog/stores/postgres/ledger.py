@@ -96,11 +96,15 @@ class PostgresLedger:
         await self._purge()
         text = None if new is None else msgspec.json.encode(new).decode()
         ttl_ms = None if ttl_s is None else int(ttl_s * 1000)
-        return await self._db.one(
-            "SELECT turnlog.ledger_1(%s, %s, %s, %s, %s, %s, %s, %s)",
-            (space, key, old, text, ttl_ms, self._now(), new_token(), self._durable),
-            changes=True,
-        )
+        try:
+            return await self._db.one(
+                "SELECT turnlog.ledger_1(%s, %s, %s, %s, %s, %s, %s, %s)",
+                (space, key, old, text, ttl_ms, self._now(), new_token(), self._durable),
+                changes=True,
+            )
+        finally:
+            if space in TOLD_SPACES:
+                self._notifier.tell(LEDGER)
 
     async def _purge(self) -> None:
         self._changes += 1

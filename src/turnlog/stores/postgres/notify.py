@@ -19,7 +19,7 @@ from ...errors import TurnlogError
 from ...runtime.background import run_forever
 from .errors import mapped
 from .pool import PostgresPool
-from .wire import PostgresConnection, connect
+from .wire import PostgresConnection, array_of, connect
 
 LEDGER = "ledger:"
 """The notification of a change in those spaces of the ledger that are kept in memory. No session has such a name."""
@@ -69,15 +69,16 @@ class Notifier:
 
     def _tell_all(self) -> None:
         for name in self._on_told:
-            self._tell(name)
+            self.tell(name)
 
-    def _tell(self, name: str) -> None:
+    def tell(self, name: str) -> None:
+        """Called with each notification of this name, and with each change of our own: that one is known at once."""
         self._times_told += 1
         self._on_told[name]()
 
-    def statement(self, names: list[str]) -> tuple[str, tuple[str, list[str]]]:
+    def statement(self, names: list[str]) -> tuple[str, tuple[str, str]]:
         """Notifies of changes in these sessions; `wake` is for the waiters in this process."""
-        return _NOTIFY, (self.channel, names)
+        return _NOTIFY, (self.channel, array_of(names))
 
     async def notify(self, session_id: str) -> None:
         self.wake(session_id)
@@ -137,7 +138,7 @@ class Notifier:
         if (sent := self._echoes.pop(name, None)) is not None:
             self._heard_at = sent
         elif name in self._on_told:
-            self._tell(name)
+            self.tell(name)
         else:
             self.wake(name)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from ...errors import StoreUnavailable, UsageError
-from .connections import Connections
+from .connections import PostgresConnections
 from .errors import RETRIED, lost, mapped
 from .wire import PostgresCall, PostgresRow, Values
 
@@ -35,13 +35,13 @@ class PostgresPool:
         schema: str,
         size: int,
         patience_s: float = PATIENCE_S,
-        connections: Connections | None = None,
+        connections: PostgresConnections | None = None,
     ) -> None:
         """`connections`: those of another part, to share them."""
         self.patience_s = patience_s
         self.conninfo = conninfo
         self.schema = schema
-        self.connections = connections.share() if connections else Connections(conninfo, size)
+        self.connections = connections.share() if connections else PostgresConnections(conninfo, size)
         self._calls: set[asyncio.Future[Any]] = set()
         self._closed = False
 

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from ...errors import StoreUnavailable, UsageError
 from . import row_functions
-from .connections import Connections
+from .connections import PostgresConnections
 from .errors import mapped
 from .pool import PATIENCE_S, PostgresPool
 from .wire import PostgresConnection, connect, qualified
@@ -140,7 +140,7 @@ async def open_beside(url: str, part: str) -> PostgresPool:
     beside = replace(address, schema=f"{address.schema}_{part}")
     await prepare(beside, part)
     size = min(address.pool, BESIDE_POOL)
-    shared = Connections.offered(beside.conninfo)
+    shared = PostgresConnections.offered(beside.conninfo)
     return PostgresPool(
         beside.conninfo, schema=beside.schema, size=size, patience_s=address.patience_s, connections=shared
     )

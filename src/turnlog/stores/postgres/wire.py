@@ -60,8 +60,8 @@ class PostgresCall:
             self.answer.set_exception(error)
 
 
-class Wire:
-    def __init__(self, connection: PostgresConnection, on_free: "Callable[[Wire], None]") -> None:
+class PostgresWire:
+    def __init__(self, connection: PostgresConnection, on_free: "Callable[[PostgresWire], None]") -> None:
         """`on_free`: called when all statements are answered, or when the connection is broken."""
         self._connection = connection
         self._on_free = on_free
@@ -80,7 +80,7 @@ class Wire:
         self._loop.add_reader(self._socket, self._read)
 
     @classmethod
-    async def open(cls, conninfo: str, on_free: "Callable[[Wire], None]") -> "Wire":
+    async def open(cls, conninfo: str, on_free: "Callable[[PostgresWire], None]") -> "PostgresWire":
         return cls(await connect(conninfo), on_free)
 
     def send(self, calls: Iterable[PostgresCall]) -> None:
@@ -226,3 +226,9 @@ def numbered(sql: str, schema: str) -> tuple[bytes, list[PyFormat], list[str]]:
 
 def qualified(sql: str, schema: str) -> bytes:
     return sql.replace("turnlog.", f'"{schema}".').encode()
+
+
+def array_of(values: Iterable[str | int]) -> str:
+    """An array as PostgreSQL reads it from text: the driver's own way looks at each value several times."""
+    quoted = (str(value).replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"

@@ -32,7 +32,7 @@ from .ledger import new_token
 from .pool import CALL_S, PostgresPool
 from .row_functions import APPEND
 from .statements import current, readable, seq_of_fact, told_facts, told_of
-from .wire import PostgresRow, Values
+from .wire import PostgresRow, Values, array_of
 
 CALLS_AT_ONCE = 2
 """One call commits while the next is prepared; a session is never in two of them."""
@@ -320,8 +320,8 @@ class PostgresWriter:
         sent = [0.0]
         try:
             answers = await self._db.all(
-                f"SELECT * FROM turnlog.{APPEND}(%s::jsonb, %b::text[], %b::text[], %b::text[], %s)",
-                (msgspec.json.encode(told).decode(), lines, roles, times, self._durable),
+                f"SELECT * FROM turnlog.{APPEND}(%s::jsonb, %s::text[], %s::text[], %s::text[], %s)",
+                (msgspec.json.encode(told).decode(), *map(array_of, (lines, roles, times)), self._durable),
                 changes=True,
                 call_s=CALL_S + size / BYTES_PER_S,
                 sending=lambda: sent.append(now()),
