@@ -85,7 +85,8 @@ class FileLeases:
         deadline = None if wait_s is None else time.monotonic() + wait_s
         queue = self._queues.setdefault(session_id, asyncio.Lock())
         try:
-            async with _within(queue, deadline, session_id, self._path(session_id)):
+            await _enter(queue, deadline, session_id, self._path(session_id))
+            try:
                 fd = await self._acquire(session_id, deadline)
                 lease = FileLease(session_id, time.time_ns())
                 try:
@@ -93,6 +94,8 @@ class FileLeases:
                 finally:
                     lease.live = False
                     self._release(fd, session_id)
+            finally:
+                queue.release()
         finally:
             if not queue.locked():  # a waiter still has it open; the lock on the file keeps them apart
                 self._queues.pop(session_id, None)
@@ -182,20 +185,15 @@ def _close(fd: int) -> None:
     os.close(fd)
 
 
-@asynccontextmanager
-async def _within(queue: asyncio.Lock, deadline: float | None, session_id: str, path: str) -> AsyncGenerator[None]:
-    if queue.locked():
-        try:
-            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
-                await queue.acquire()
-        except TimeoutError:
-            raise busy(session_id, path) from None
-    else:
+async def _enter(queue: asyncio.Lock, deadline: float | None, session_id: str, path: str) -> None:
+    if not queue.locked():
         await queue.acquire()  # at once
+        return
     try:
-        yield
-    finally:
-        queue.release()
+        async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
+            await queue.acquire()
+    except TimeoutError:
+        raise busy(session_id, path) from None
 
 
 def _is_still(path: str, fd: int) -> bool:
