@@ -39,6 +39,11 @@ def make_venv() -> None:
     stamp.write_text(digest, encoding="utf-8")
 
 
+def compile_own() -> None:
+    """As pip does with the peers: where Python writes no bytecode, each process would compile our code anew."""
+    subprocess.run([PYTHON, "-m", "compileall", "-q", ROOT / "src"], check=True)
+
+
 def make_litellm() -> str | None:
     """None if LiteLLM's proxy is ready, otherwise why it is left out. Its pins agree with those of no other peer."""
     if LITELLM.exists():

@@ -18,7 +18,8 @@ METHOD = """\
 One turn is 240 characters from the user and 830 from the assistant, appended as two entries in one call if the library
 has such a call. Each figure comes from a fresh process; the contestants take turns, round after round. A figure is the
 median of the rounds (of each round's median over its appends), a ratio is the median of the rounds' ratios, and the
-spread is the lowest and the highest round. Leases, connections and files are opened before the clock starts.
+spread is the lowest and the highest round. Leases, connections and files are opened before the clock starts, and
+Turnlog's own code is compiled to bytecode before, as pip does with the others.
 
 openai-agents, langgraph and google-adk sync every append, which `durability="os"` does not: compare them with the
 durable rows too. pi runs in node, the others in Python. On a resume, openai-agents and google-adk fetch their newest 40

@@ -134,6 +134,7 @@ def parse_arguments() -> argparse.Namespace:
 def prepare(sides: set[str]) -> set[str]:
     """Makes the environments that these contestants need; returns those that are left out."""
     install.make_venv()
+    install.compile_own()
     skip: set[str] = set()
     for side, name, make in (("pi", "pi", install.make_node), ("peers.litellm_proxy", "LiteLLM", install.make_litellm)):
         if side in sides and (why := make()):

@@ -86,3 +86,10 @@ def test_a_row_names_a_peer_that_no_database_could_store_in_other_characters():
 
     key = keys.format(SessionKey(agent="main", channel="app", kind="direct", peer="a\ud800b\x00c"))
     assert describe(None, [replace(opened("s"), key=key, seq=1)]).peer == "a?b\ufffdc"
+
+
+def test_one_model_is_added_up_as_it_is_among_others():
+    one, more, other = ModelUse("a", 1, 2, 3, 4), ModelUse("a", 10, 20, 30, usage.COUNT_MAX), ModelUse("b", 5)
+    assert usage.added((one,), more) == (ModelUse("a", 11, 22, 33, usage.COUNT_MAX),)
+    assert usage.added((one, other), more) == (*usage.added((one,), more), other)
+    assert usage.added((one,), other) == (one, other)

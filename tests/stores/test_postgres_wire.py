@@ -231,7 +231,7 @@ async def wait_until_kept(ledger, asked):
 
 async def wait_for(ledger, value):
     async with asyncio.timeout(GIVES_UP_S):
-        while await ledger.get("tokens", "t1", from_memory=True) != value:  # noqa: ASYNC110
+        while await ledger.get("tokens", "t1", from_memory=True) != value:  # noqa: ASYNC110 - the database answers
             await asyncio.sleep(0.001)
 
 
@@ -252,6 +252,19 @@ def test_a_token_in_memory_changes_when_another_server_or_a_person_changes_it(tm
             await wait_until_kept(two.ledger, asked)
             postgres.server().sql(f"DELETE FROM {table} WHERE space = 'tokens'")
             await wait_for(two.ledger, None)
+
+    asyncio.run(main())
+
+
+def test_a_token_in_memory_is_gone_when_the_call_that_revokes_it_here_returns(tmp_path, asked):
+    async def main():
+        async with open_store(postgres.url_of(tmp_path)) as store:
+            await store.ledger.put_if_absent("tokens", "t1", "valid")
+            await wait_until_kept(store.ledger, asked)
+            heard = store._notifier._take
+            store._notifier._take = lambda name: name in store._notifier._echoes and heard(name)  # all else is late
+            assert await store.ledger.delete("tokens", "t1")
+            assert await store.ledger.get("tokens", "t1", from_memory=True) is None
 
     asyncio.run(main())
 

@@ -37,8 +37,7 @@ class OfflineProvider:
         """The tools of the last prompt and their text: they are usually the same."""
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant]:
-        seen, images = self._flatten(prompt)
-        size = _check_size(prompt, seen, images, self.window)
+        size = self._check_size(prompt)
         text, call = answer(prompt)
         text, call = _until_stop(text, call, prompt.parameters.stop)
         text, stop = _cut(text, prompt.max_output or self._max_output or self.window, self.window - size)
@@ -49,7 +48,8 @@ class OfflineProvider:
         blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
         if call and not stop:
             # Derived from the prompt: the same prompt gives the same id, and no two of a session are equal.
-            digest = hashlib.blake2b(seen.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+            seen = self._flatten(prompt).encode("utf-8", "surrogatepass")
+            digest = hashlib.blake2b(seen, digest_size=8).hexdigest()
             blocks.append({"type": "tool_use", "id": f"offline_{digest}", "name": call[0], "input": call[1]})
             yield Delta(call=CallPiece(0, f"offline_{digest}", call[0], json.dumps(call[1], ensure_ascii=False)))
         spent = tokens.of_messages([{"role": "assistant", "content": blocks}])
@@ -58,33 +58,34 @@ class OfflineProvider:
         yield Assistant(content=blocks, model=self.model, usage=usage, stop=stop)
 
     async def summarise(self, prompt: Prompt) -> str:
-        _check_size(prompt, *self._flatten(prompt), self.window)
+        self._check_size(prompt)
         asked = "\n\n".join(as_text(message["content"]) for message in prompt.messages)
         return summarise(asked, prompt.max_output)
 
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _flatten(self, prompt: Prompt) -> tuple[str, int]:
-        """The whole prompt as one text, and its images: counting it costs a third of counting each message, and
-        differs by 1 %.
-        """
+    def _flatten(self, prompt: Prompt) -> str:
+        """The whole prompt as one text."""
+        contents = [message["content"] for message in prompt.messages]
+        return "\n".join((prompt.system, self._tools_text(prompt), *map(as_text, contents)))
+
+    def _tools_text(self, prompt: Prompt) -> str:
         if prompt.tools != self._tools[0]:
             self._tools = prompt.tools, as_text(as_dict(prompt)["tools"]) if prompt.tools else ""
-        parts, images = [prompt.system, self._tools[1]], 0
-        for message in prompt.messages:
-            content = message["content"]
-            if isinstance(content, str):
-                parts.append(content)
-                continue
-            parts.append(as_text(content))
-            for block in content:
-                images += block.get("type") == "image"
-        return "\n".join(parts), images
+        return self._tools[1]
+
+    def _check_size(self, prompt: Prompt) -> int:
+        """Message by message: the counts of those that were there before are remembered."""
+        return _checked(
+            tokens.of_text(prompt.system)
+            + tokens.of_text(self._tools_text(prompt))
+            + tokens.of_messages(prompt.messages),
+            self.window,
+        )
 
 
-def _check_size(prompt: Prompt, seen: str, images: int, window: int) -> int:
-    size = tokens.of_text(seen) + tokens.MESSAGE_TOKENS * len(prompt.messages) + tokens.IMAGE_TOKENS * images
+def _checked(size: int, window: int) -> int:
     if size > window:
         raise ContextOverflow(f"prompt is too long: {size} tokens > {window} maximum", tokens=size, window=window)
     return size
