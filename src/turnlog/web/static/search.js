@@ -13,7 +13,8 @@ export function openSearch(words = "") {
   const session = document.querySelector("main.chat")?.dataset.session ?? "";
   within.hidden = !session;
   within.querySelector("input").value = session;
-  $("search-form").dispatchEvent(new Event("search-opened"));
+  // htmx looks at a new page in a timeout of its own, which is in the queue before this one.
+  setTimeout(() => $("search-form").dispatchEvent(new Event("search-opened")));
 }
 
 // Browsers take the first Escape in a search field to empty it.
