@@ -135,6 +135,7 @@ RESULTS = {
 LOCAL = {
     *("acting_for", "admit", "own_key", "check_agent", "model", "renewed", "allow"),
     *("running", "on_turn", "ledger", "drain", "close", "aclose", "end_turns", "stop"),
+    *("left_here", "accept_if_unchanged"),
 }
 """Methods that do not ask the store."""
 

@@ -43,7 +43,8 @@ async def users(t, row):
 
 async def left(t):
     row = await t.sessions.new(KEY)
-    assert t.left_here(row.id) is None
+    with pytest.raises(NotFound):
+        t.left_here(row.id)
     await t.ask(row, "one")
     await t.queue.idle()
     known = t.left_here(row.id)

@@ -1,12 +1,10 @@
 """Messages that name the place in the log that they follow: an earlier entry, or where the last turn here ended."""
 
-from contextlib import suppress
-
 from msgspec.structs import replace
 
 from ..core.entries import Content
 from ..core.session import Session
-from ..errors import Denied, NotFound
+from ..errors import NotFound
 from ..sessions.checking import checked_methods
 from ..turns.queue import Incoming, Ticket
 from . import finding
@@ -18,14 +16,14 @@ from .verbs import Verbs, checked_content, delivery_scope
 class RewindingVerbs(Verbs):
     """What an `Access` does at a certain place of a log."""
 
-    def left_here(self, session_id: str) -> Session | None:
-        """The row as the last turn in this process left it, if the principal may change it; others may have since."""
+    def left_here(self, session_id: str) -> Session:
+        """The row as the last turn in this process left it; others may have changed it since. NotFound if no turn ran
+        here, or the next one could not begin there.
+        """
         row = self._runner.row_here(session_id)
         if row is None or not self._runner.journal.direct or not self._settings.enabled:
-            return None
-        with suppress(NotFound, Denied):
-            return self.sessions.admit(row, write=True)
-        return None
+            raise NotFound(f"no turn of session {session_id} ran here")
+        return self.sessions.admit(row, write=True)
 
     async def accept_if_unchanged(
         self, row: Session, content: Content, *, sender: str | None = None, context: str = "", recall: bool = False

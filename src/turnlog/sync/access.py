@@ -282,8 +282,10 @@ class SyncAccess:
         """Every entry after that seq, also those that are yet to come; ends when the session is deleted."""
         return self._door.iterate(self._inner.watch(where, after=after))
 
-    def left_here(self, session_id: str) -> Session | None:
-        """The row as the last turn in this process left it, if the principal may change it; others may have since."""
+    def left_here(self, session_id: str) -> Session:
+        """The row as the last turn in this process left it; others may have changed it since. NotFound if no turn ran
+        here, or the next one could not begin there.
+        """
         return self._door.call(lambda: self._inner.left_here(session_id))
 
     def accept_if_unchanged(

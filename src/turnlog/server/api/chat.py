@@ -19,7 +19,7 @@ from ...core.events import Queued
 from ...core.keys import SessionKey
 from ...core.principals import home_key
 from ...core.session import Session
-from ...errors import Busy, Conflict, NotFound, TurnlogError
+from ...errors import Busy, Conflict, Denied, NotFound, TurnlogError
 from ...turns.queue import Ticket
 from ..http import idempotency, sse
 from ..http.bodies import AgentId, ChatBody, ModelsView, StatusView, StopBody, StopView, content_of
@@ -144,8 +144,10 @@ def fresh_id() -> str:
 def _left_here(access: Access, agent: str, data: ChatBody) -> Session | None:
     if data.session_id is None or data.key or data.model is not None or data.rewind_to:
         return None
-    row = access.left_here(data.session_id)
-    return row if row and row.agent == agent else None
+    with suppress(NotFound, Denied):  # the usual way says why
+        row = access.left_here(data.session_id)
+        return row if row.agent == agent else None
+    return None
 
 
 async def _session(service: Service, access: Access, agent: str, data: ChatBody, claim: Claim | None) -> Session:
