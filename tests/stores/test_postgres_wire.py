@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psycopg
 import pytest
 from benchmarks.round_trips import counting
 
@@ -15,7 +16,7 @@ from turnlog.errors import Busy, Conflict
 from turnlog.stores.postgres.connections import TOGETHER_MAX
 from turnlog.stores.postgres.pool import PostgresPool
 from turnlog.stores.postgres.schema import parse
-from turnlog.stores.postgres.wire import array_of, numbered
+from turnlog.stores.postgres.wire import PostgresWire, array_of, numbered
 from turnlog.testing import entry, opened, raises, said
 
 from ..waiting import GIVES_UP_S, until
@@ -35,8 +36,8 @@ async def counted(place):
             yield trips, f"postgresql://postgres@/postgres?host={folder}&port={here.port}&{options}"
 
 
-def pool(size=1):
-    return PostgresPool(parse(postgres.server().url("postgres")).conninfo, schema="public", size=size)
+def pool(size=1, **options):
+    return PostgresPool(parse(postgres.server().url("postgres")).conninfo, schema="public", size=size, **options)
 
 
 def test_placeholders_are_numbered_and_a_name_has_one_number():
@@ -128,6 +129,41 @@ def test_a_connection_that_breaks_costs_no_statement_that_went_out_on_it(tmp_pat
             proxy.cut()
             assert await asyncio.gather(*waiting) == [0, 1, 2]
             await db.close()
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_is_broken_before_anything_is_sent_costs_no_statement_that_was_to_go_out_on_it():
+    async def main():
+        db = pool(size=1)
+        assert await db.one("SELECT 0") == 0
+        db.connections._idle[0]._pg.finish()
+        patient = [asyncio.ensure_future(db.all("SELECT %s::int", (n,), within_s=LATER_S)) for n in range(3)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(GIVES_UP_S):
+            assert await db.all("SELECT 9", then=("SELECT 10", ())) == [(9,)]
+            assert await asyncio.gather(*patient) == [[(0,)], [(1,)], [(2,)]]
+        await db.close()
+
+    asyncio.run(main())
+
+
+def test_what_has_time_is_sent_even_if_nothing_follows_and_no_connection_can_be_had_at_first(monkeypatch):
+    made = PostgresWire.open
+
+    async def refused(*_):
+        monkeypatch.setattr(PostgresWire, "open", made)
+        raise psycopg.OperationalError("not yet")
+
+    async def main():
+        db = pool(size=1, patience_s=0.0)
+        monkeypatch.setattr(PostgresWire, "open", refused)
+        patient = [asyncio.ensure_future(db.all("SELECT %s::int", (n,), within_s=0.001)) for n in range(3)]
+        async with asyncio.timeout(GIVES_UP_S):
+            found = await asyncio.gather(*patient, return_exceptions=True)
+        assert isinstance(found[0], turnlog.TurnlogError)
+        assert found[1:] == [[(1,)], [(2,)]]
+        await db.close()
 
     asyncio.run(main())
 

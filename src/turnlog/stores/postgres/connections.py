@@ -14,6 +14,8 @@ from .wire import PostgresCall, PostgresRow, PostgresWire
 
 TOGETHER_MAX = 32
 """Statements that go out together."""
+LATER_S = 0.02
+"""When the next one that has time is sent, if it could not go along with the one before it."""
 LONG_S = 60.0
 """Nothing goes out behind a statement that may take so long."""
 
@@ -77,6 +79,8 @@ class PostgresConnections:
         if self._later:
             self._waiting.append(self._later.popleft())
             self._serve()
+        if self._later:  # those that could not go along
+            self._send_later_at(asyncio.get_running_loop().time() + LATER_S)
 
     def _serve(self) -> None:
         while self._waiting and self._idle:

@@ -85,12 +85,15 @@ class PostgresWire:
 
     def send(self, calls: Iterable[PostgresCall]) -> None:
         """All of them in one piece. `on_free` may be called before this returns."""
+        left = deque(calls)
         try:
-            for call in calls:
-                self._begin(call)
+            while left:
+                self._begin(left.popleft())
             self._flush()
         except psycopg.Error as error:
             self._break(error)
+            for call in left:
+                call.refuse(error)
             return
         if self._sent:
             self._watch_time()
