@@ -14,6 +14,7 @@ from turnlog.providers.openai import OpenAIProvider
 from turnlog.providers.scripted import ScriptProvider
 from turnlog.testing import ProviderContract, ScriptedProvider
 
+from ..waiting import until
 from .llama import model_file
 from .wire import PROXIES, SETTINGS, Refused, Said, Wire
 
@@ -36,7 +37,12 @@ class TestScriptFile(ProviderContract):
         lines = [msgspec.to_builtins(reply) | {"for": purpose} for purpose in ("turn", "summary") for reply in replies]
         file = place / "script.jsonl"
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.position = place / "script.jsonl.position"
         yield ScriptProvider(file)
+
+    async def asked(self):
+        """A reply is taken in a thread. One that was not taken yet would be the next caller's."""
+        await until(self.position.exists)
 
 
 class TestOffline(ProviderContract):

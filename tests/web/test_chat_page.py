@@ -343,7 +343,7 @@ def test_files_are_attached_and_limits_are_told_before_sending(site):
         await visitor.ask("look at these")
         said = page.locator("#log .msg.user")
         assert "x = 1" in await said.locator(".code").inner_text()
-        assert await said.locator("img").evaluate("(one) => one.complete && one.naturalWidth") == 1
+        assert await said.locator("img").evaluate("(one) => one.decode().then(() => one.naturalWidth)") == 1
         await said.get_by_role("button", name="Edit and send again").focus()
         await page.keyboard.press("Enter")
         await page.locator("#attached li img").wait_for()

@@ -89,8 +89,11 @@ class FactIndexes:
         there = None if file.row is None else (await self.up_to_date(file)).seq_of(file.id, app, key)
         check_expected(expected, there)
 
-    async def find(self, file: SessionFile, wanted: FactChoice) -> list[Fact]:
+    async def find(self, file: SessionFile, wanted: FactChoice) -> list[Fact] | None:
+        """None: another process has appended since we looked at the file, and the index knows that already."""
         found = (await self.up_to_date(file)).find(file.id, wanted)
+        if file.row is None or any(seq > file.row.last_seq for _, seq in found):
+            return None
         if len(found) <= INLINE_FACTS:
             return _facts_in(file, wanted.app, found)
         return await aside(partial(_facts_in, file, wanted.app, found))

@@ -20,7 +20,7 @@ from ...core.entries import Entry
 from ...core.facts import ExpectedFact, Fact
 from ...core.query import Hit, Page, Query
 from ...core.session import Session
-from ...errors import Corrupt, NotFound
+from ...errors import Conflict, Corrupt, NotFound
 from ...runtime.background import report
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Notice, Progress, boundary
 from ..disk import leases
@@ -46,6 +46,8 @@ from .word_file import WordFile
 
 log = logging.getLogger("turnlog.stores.jsonl")
 
+LOOKS_MAX = 20
+"""Looks at a file that others append to; each one that fails means that another process has succeeded."""
 FLUSH_AFTER_S = 0.5
 """How long index rows may wait after an append; its announcement never waits."""
 
@@ -257,9 +259,12 @@ class JsonlStore:
         incarnation: str | None = None,
     ) -> list[Fact]:
         wanted = session_facts.choice(app, keys, prefix, last, limit)
-        file = await self._current(session_id, incarnation)
-        with disk_errors(f"session {session_id} cannot be read"), file.in_use():
-            return await self._facts.find(file, wanted)
+        for _ in range(LOOKS_MAX):
+            file = await self._current(session_id, incarnation)
+            with disk_errors(f"session {session_id} cannot be read"), file.in_use():
+                if (found := await self._facts.find(file, wanted)) is not None:
+                    return found
+        raise Conflict(f"too many changes of session {session_id} at once")
 
     async def _current(self, session_id: str, incarnation: str | None) -> SessionFile:
         """The file of the expected session: everything read from it belongs to that incarnation."""

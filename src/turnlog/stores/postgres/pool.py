@@ -18,6 +18,8 @@ from .wire import PostgresCall, PostgresRow, Values
 
 CALL_S = 30.0
 """A connection without an answer for this long counts as dead."""
+PASSES = 3
+"""Passes of the event loop until an answer has reached its caller."""
 PATIENCE_S = 10.0
 """How long a call is retried after its connection broke: longer than a restart of the database takes."""
 PAUSE_FIRST_S = 0.02
@@ -131,5 +133,7 @@ class PostgresPool:
     async def close(self) -> None:
         while self._calls:
             await asyncio.wait(set(self._calls))
+            for _ in range(PASSES):  # whoever was answered just now may have a second statement
+                await asyncio.sleep(0)
         self._closed = True
         await self.connections.close()
