@@ -148,7 +148,8 @@ export class Chat {
   take(fresh) {
     const log = fresh.getElementById("log");
     const { seq, first, running } = log.dataset;
-    const isOver = running !== "here" && (!this.turn || this.turn.turn <= Number(seq));
+    // A turn that another process runs is not over: its frames come with the answer to its message.
+    const isOver = !running && (!this.turn || this.turn.turn <= Number(seq));
     if (isOver || this.endedRun === this.turn?.run) this.endLive();
     if (first !== this.log.dataset.first) patch($("older"), fresh.getElementById("older"));
     const anchor = this.windows.anchor();

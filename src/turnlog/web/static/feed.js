@@ -7,6 +7,7 @@ const BACKOFF_MS = [500, 1000, 2000, 5000, 10000];
 const handlers = new Set();
 const others = new Map();
 const streamed = new Set();
+const answers = new Set();
 const me = [...crypto.getRandomValues(new Uint32Array(2))].join("-");
 const channel = new BroadcastChannel(CHANNEL);
 let shown = "";
@@ -67,7 +68,10 @@ function open(anew = false) {
   fresh.onopen = () => {
     old?.close();
     losses = 0;
+    streamed.clear();
     passOn({ type: "connection", state: "open" });
+    // This stream may be at another process than the one before it: then it cannot say again what was said so far.
+    for (const pieces of answers) for (const frame of pieces.values()) passOn(frame);
   };
   fresh.onmessage = (event) => {
     const frame = JSON.parse(event.data);
@@ -90,23 +94,26 @@ async function comeBack() {
   else open(true);
 }
 
-// The answer to a message that was sent: frames of its turn, from the process that runs it. They are needed only where
+// The answer to a message that was sent: frames of its turn, from the process that runs it. They are shown only where
 // the live stream is at another process of the server.
 export async function readAnswer(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const pieces = new Map();
+  answers.add(pieces);
   let text = "";
   for (;;) {
     const { done, value } = await reader.read().catch(() => ({ done: true }));
-    if (done) return;
+    if (done) break;
     text += value;
     const frames = text.split("\n\n");
     text = frames.pop();
     for (const line of frames.flatMap((one) => one.split("\n")).filter((one) => one.startsWith("data: "))) {
       const frame = JSON.parse(line.slice(6));
-      if (streamed.has(frame.run)) return reader.cancel();
-      passOn(frame);
+      pieces.set(`${frame.type} ${frame.part} ${frame.block}`, frame);
+      if (!streamed.has(frame.run)) passOn(frame);
     }
   }
+  answers.delete(pieces);
 }
 
 // Locks exist where the connection is secure or local. Elsewhere each tab has a stream of its own.
