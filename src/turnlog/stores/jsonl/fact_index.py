@@ -176,7 +176,7 @@ class FactIndexFile:
             reached = self._reached(db, file.id, end)
         except apsw.Error:
             return self._begin_anew()
-        if reached == end:
+        if reached == end or _is_ahead(file, reached, end):
             return None
         same = (reached.incarnation, reached.ino) == (end.incarnation, end.ino)
         return reached if same and _continues(file, reached) else NOTHING
@@ -188,6 +188,9 @@ class FactIndexFile:
             return
         try:
             with _Transaction(db):
+                self._known.pop(file.id, None)
+                if _is_ahead(file, self._reached(db, file.id, end), end):
+                    return  # another process was faster: its mark never goes back, others rely on it
                 if start == NOTHING:
                     db.run("DELETE FROM facts WHERE session_id = ?", (file.id,))
                 _apply(db, file.id, found)
@@ -305,6 +308,17 @@ def _apply(db: SqliteConnection, session_id: str, found: Iterable[FactChange]) -
 def _forget(db: SqliteConnection, session_id: str) -> None:
     for table in ("facts", "reached"):
         db.run(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
+
+
+def _is_ahead(file: SessionFile, reached: Reached, end: Reached) -> bool:
+    """Whether the index knows more of this file than we do: another process has appended to it."""
+    same = (reached.incarnation, reached.ino) == (end.incarnation, end.ino)
+    if not same or reached.size <= end.size:
+        return False
+    with suppress(OSError):
+        now = os.stat(file.path)
+        return now.st_ino == reached.ino and now.st_size >= reached.size
+    return False
 
 
 def _continues(file: SessionFile, reached: Reached) -> bool:
