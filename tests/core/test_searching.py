@@ -1,11 +1,13 @@
 """Reading a query, ranking candidates and cutting snippets, as pure functions; and what of an entry is searched."""
 
 import json
+import re
 
 import pytest
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from turnlog.core import search, snippets, states
+from turnlog.core import search, snippets, states, words
 from turnlog.core.entries import Assistant, Compaction, Foreign, Received, Title, ToolResult, User
 from turnlog.core.marks import Mark
 from turnlog.core.search import Candidate, Phrase, Term, Wanted, understand
@@ -293,3 +295,14 @@ def test_a_short_hash_a_version_and_a_number_are_found_however_they_are_written(
 )
 def test_other_words_are_not_found_by_their_beginning(word, text):
     assert not search.has_all(indexed(text), search.understand(word).strict)
+
+
+@given(st.text(alphabet=[*map(chr, range(128)), "é", "ß", "中", "ก", "１", "\u0301", "\ud800"], max_size=40))
+def test_tokens_are_the_same_whichever_way_they_are_split_and_need_no_escaping(text):
+    assert words.tokenise(text) == words.TOKEN.findall(words.fold(text))
+    plain = words.normal(text)
+    parted = {word for word in words._ASCII_WORD.findall(plain) if words.parts_of(word)}
+    assert {word for word in words._mixed_words(plain) if words.parts_of(word)} == parted
+    for token in words.indexed(text):
+        assert token.encode()
+        assert not re.search(r"[\s'\\:\0]", token)

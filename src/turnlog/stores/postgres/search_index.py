@@ -4,7 +4,8 @@ Each session has a mark up to which it is searchable, and only one of several se
 current place. So each message is indexed once, and none is missed, however late its transaction commits.
 """
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from .. import Progress, sql
 from ..finding import TOOLS_LOOKED_BACK
 from .pool import PostgresPool
 from .row_functions import REFOLD
-from .searching import lexemes_of
+from .searching import words_of
 from .statements import folded, told_facts, told_of
 
 SESSIONS_AT_ONCE = 50
@@ -50,29 +51,27 @@ class Behind:
         self.no = no
         self.done = done
         self.last = last
-        self.lines: list[tuple[int, str]] = []
+        self.lines: list[tuple[int, Entry | None]] = []
+        """Each entry with its seq; None if it cannot be read, which a reader of the session reports."""
         self.tools: dict[str, str] = {}
         """Call → tool, of the calls before these entries that have results in them."""
 
     def told(self) -> dict[str, Any]:
-        """The argument of turnlog.searchable_2."""
+        """The argument of turnlog.searchable_3."""
         reached = self.lines[-1][0] if self.lines else self.last
-        told = [found for _, line in self.lines for found in self._units(line)]
+        told = [found for _, entry in self.lines if entry is not None for found in self._units(entry)]
         return {"id": self.name, "no": self.no, "done": self.done, "reached": reached, "units": told}
 
-    def _units(self, line: str) -> Iterator[tuple[int, int, int, str, list[str]]]:
-        """(seq, part, time, role, lexemes) of each unit of an entry."""
-        entry = _decoded(line)
-        if entry is not None:
-            self.tools.update(calls_in(entry))
-            for unit in units(entry, self.tools):
-                yield entry.seq, unit.part, milliseconds(entry.ts), unit.role, lexemes_of(unit)
+    def _units(self, entry: Entry) -> Iterator[tuple[int, int, int, str, str]]:
+        """(seq, part, time, role, words) of each unit of an entry."""
+        self.tools.update(calls_in(entry))
+        for unit in units(entry, self.tools):
+            yield entry.seq, unit.part, milliseconds(entry.ts), unit.role, words_of(unit)
 
     def unknown_calls(self) -> bool:
         """Whether a result's call was made before these entries."""
         known = dict(self.tools)
-        for _, line in self.lines:
-            entry = _decoded(line)
+        for _, entry in self.lines:
             if entry is not None:
                 known.update(calls_in(entry))
                 if not known.keys() >= set(results_in(entry)):
@@ -105,22 +104,32 @@ async def _advance(db: PostgresPool, names: list[str]) -> dict[str, int]:
         group = groups.setdefault(name, Behind(name, no, done, last))
         # No entries where there should be some: damage, which a reader reports. The search continues after it.
         if line is not None:
-            group.lines.append((seq, line))
-    few: list[Behind] = []
+            group.lines.append((seq, _decoded(line)))
     for group in groups.values():
         await _know_tools(db, group)
-        few.append(group)
-        if sum(len(each.lines) for each in few) >= ENTRIES_A_CALL:
-            await _make_searchable(db, few)
-            few = []
-    await _make_searchable(db, few)
+    call: asyncio.Task[Any] | None = None
+    for few in _calls(groups.values()):
+        told = msgspec.json.encode([group.told() for group in few]).decode()
+        if call is not None:
+            await call
+        # While the database works on this call, the next one is prepared.
+        call = db.spawn(db.all("SELECT turnlog.searchable_3(%s::jsonb)", (told,)))
+        await asyncio.sleep(0)  # sends it
+    if call is not None:
+        await call
     return {name: group.done for name, group in groups.items()}
 
 
-async def _make_searchable(db: PostgresPool, few: list[Behind]) -> None:
+def _calls(groups: Iterable[Behind]) -> Iterator[list[Behind]]:
+    """The sessions of each call."""
+    few: list[Behind] = []
+    for group in groups:
+        few.append(group)
+        if sum(len(each.lines) for each in few) >= ENTRIES_A_CALL:
+            yield few
+            few = []
     if few:
-        told = msgspec.json.encode([group.told() for group in few]).decode()
-        await db.all("SELECT turnlog.searchable_2(%s::jsonb)", (told,))
+        yield few
 
 
 def _decoded(line: str) -> Entry | None:

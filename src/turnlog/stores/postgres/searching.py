@@ -30,12 +30,16 @@ NEVER = 1 << 62
 _ORDER = "t.at DESC, t.session_id, t.seq DESC, t.part"
 
 
-def lexemes_of(unit: SearchUnit) -> list[str]:
+def words_of(unit: SearchUnit) -> str:
+    """Its lexemes as the text of a tsvector. Tokens are letters and digits, so nothing has to be escaped."""
     tokens = indexed(unit.text)
-    kept = {token[:LEXEME_CHARS] for token in tokens}
-    kept.update(first + second for first, second in _pairs(tokens))
+    kept = set(tokens)
+    if max(map(len, kept), default=0) > LEXEME_CHARS:
+        kept = {token[:LEXEME_CHARS] for token in kept}
+    if not unit.text.isascii() or any(map(str.isdigit, tokens)):
+        kept.update(first + second for first, second in _pairs(tokens))
     kept.discard(BORDER)
-    return sorted({*map(storable, kept), *unit.facets} - {""})
+    return " ".join([*kept, *unit.facets])
 
 
 def _pairs(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
