@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from turnlog import NotFound, Query, UsageError
+from turnlog import NotFound, Query, StoreUnavailable, UsageError
 from turnlog.core import history
 from turnlog.core.entries import Assistant, Foreign, Rewind, Shortened, User, text_of
+from turnlog.runtime import background
 from turnlog.sessions import Sessions, own_answers
 from turnlog.stores import open_store
 from turnlog.stores.in_memory import MemoryStore
@@ -364,6 +365,20 @@ async def test_a_session_that_is_named_by_its_id_goes_on_with_what_others_said_b
         user("go on there"), assistant("Going on."), user("more"), assistant("More."), user("there again")
     )
     assert (match, same, len(shown)) == ("continued", session, 9)
+
+
+async def test_an_answer_that_cannot_be_indexed_is_reported_and_harms_nobody(store, monkeypatch):
+    async def refused(*args, **options):
+        raise StoreUnavailable("the database is down")
+
+    monkeypatch.setattr(own_answers, "put", refused)
+    before = background.failures().get("index of answers", 0)
+    client = Client(store, name="n")
+    await client.say(user("a"), answer="b")
+    tasks = list(client.places._puts)
+    await client.places.close()
+    assert [task.exception() for task in tasks] == [None]
+    assert background.failures()["index of answers"] == before + 1
 
 
 async def test_nothing_is_stored_for_a_client_that_wants_it_so(store):

@@ -26,6 +26,7 @@ from ..core.principals import Principal
 from ..core.said import Said
 from ..core.session import Session, live_path, on_path
 from ..errors import Busy, Conflict, NotFound, UsageError
+from ..runtime.background import going_on
 from ..sessions import Loaded, Sessions, own_answers
 from ..stores import Clock, Store
 from ..stores.stamping import now_ms
@@ -360,9 +361,14 @@ class Places:
         path = self._paths.grown(journal.row, journal.stored)
         self._paths.keep_tail(journal)
         if path is not None and path.keys:
-            put = asyncio.get_running_loop().create_task(own_answers.put(self._store.ledger, journal.row.key, path))
+            put = asyncio.get_running_loop().create_task(self._put(journal.row.key, path))
             self._puts[put] = journal.row.key
             put.add_done_callback(lambda done: self._puts.pop(done, None))
+
+    async def _put(self, key: str, path: Path) -> None:
+        """Nobody waits for it: a database that is down is reported here."""
+        with going_on("index of answers"):
+            await own_answers.put(self._store.ledger, key, path)
 
     async def _unstored(
         self, request: _Request, held: AsyncExitStack, match: str, path: Path | None = None
