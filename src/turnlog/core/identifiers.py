@@ -177,6 +177,6 @@ def _goes_on(neighbour: str, edge: str) -> bool:
 
 
 def missing_from(text: str, names: Iterable[str]) -> list[str]:
-    """Those that the text has not, in their order. Most are told apart without a search for each."""
+    """The identifiers that do not occur in the text, in their order. Most are decided without a search for each."""
     there = set(found_in(text))
     return [name for name in names if name not in there and not is_in(name, text)]

@@ -376,6 +376,6 @@ def has_all(tokens: Sequence[str], terms: Terms, without: Sequence[Phrase] = ())
 
 
 def found(query: Sequence[Phrase], text: str) -> bool:
-    """Whether a short text has all these phrases."""
+    """Whether all these phrases occur in a short text."""
     tokens = TOKEN.findall(fold(text))
     return all(has(tokens, phrase) for phrase in query)

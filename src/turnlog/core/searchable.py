@@ -52,7 +52,7 @@ class SearchUnit(Struct, frozen=True):
 
 
 def is_answering(tool: str) -> bool:
-    """Also if a program has put the name of a server for tools before this one."""
+    """Whether this tool answers from the history; a program may have put the name of a tool server before its name."""
     own = tool.replace("__", ".").replace("/", ".").rpartition(".")[2]
     return own in ANSWERING_TOOLS or _SERVED.fullmatch(tool) is not None
 

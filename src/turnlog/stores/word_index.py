@@ -96,7 +96,7 @@ def number_of(db: SqliteConnection, session_id: str) -> int:
 
 
 def numbers_of(db: SqliteConnection, session_ids: Sequence[str]) -> list[int]:
-    """Of those that are indexed."""
+    """The numbers of those sessions that are indexed."""
     found = db.all(f"SELECT no FROM search_sessions s WHERE {AMONG}", (listed(session_ids),))
     return [no for (no,) in found]
 
@@ -111,7 +111,7 @@ class Indexer:
         self._earlier = earlier
 
     def note(self, entry: Entry) -> None:
-        """Only the calls in it."""
+        """Remembers the calls in it, and does not index it."""
         self._tools.update(calls_in(entry))
 
     def add(self, entry: Entry) -> None:

@@ -29,7 +29,7 @@ class PostgresConnections:
         self._size = size
         self._idle: list[PostgresWire] = []
         self._open = 0
-        """PostgresConnections in use, idle, or being made."""
+        """Connections in use, idle, or being made."""
         self._waiting: deque[PostgresCall] = deque()
         self._later: deque[PostgresCall] = deque()
         self._timer: asyncio.TimerHandle | None = None

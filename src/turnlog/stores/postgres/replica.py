@@ -37,7 +37,7 @@ class Replica:
         self._failed_at = -PAUSE_S
 
     async def answer(self, query: Query, ask: Callable[[PostgresPool], Awaitable[T]]) -> T:
-        """Of the replica, if this may be; otherwise, and if it fails, of the primary."""
+        """From the replica if it may answer; otherwise, or if it fails, from the primary."""
         if self._pool and may_answer(query) and time.monotonic() >= self._failed_at + PAUSE_S:
             try:
                 return await ask(self._pool)
