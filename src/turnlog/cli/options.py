@@ -11,7 +11,7 @@ import click
 from msgspec import Struct
 
 from ..texts import words_here
-from .output import warn
+from .output import warn, write, write_json
 
 if TYPE_CHECKING:
     from ..library import Turnlog
@@ -79,6 +79,15 @@ def flags_now() -> Flags:
 def flags_of(ctx: click.Context) -> Flags:
     given: dict[str, Any] = ctx.find_root().obj or {}
     return Flags(**given)
+
+
+def report(value: Any, *lines: str) -> None:
+    """Prints what a command found: the value for programs (`--json`), otherwise the lines."""
+    if flags_now().json:
+        write_json(value)
+        return
+    for line in lines:
+        write(line)
 
 
 def settings_of(flags: Flags) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...errors import MissingExtra, UsageError
-from ..options import approve_option, common, flags_now, settings_of
-from ..output import columns_of_screen, table, write, write_json
+from ..options import approve_option, common, flags_now, report, settings_of
+from ..output import columns_of_screen, table, write
 
 if TYPE_CHECKING:
     from ...server.http.auth import Token, Tokens
@@ -26,11 +26,6 @@ def _root_flag(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Like `common`, but here --agent has another meaning."""
     if value:
         ctx.find_root().ensure_object(dict)[param.name] = value
-
-
-def register(cli: click.Group, sessions: click.Group | None = None) -> None:
-    cli.add_command(serve)
-    cli.add_command(token)
 
 
 @click.command()
@@ -139,10 +134,7 @@ def create(name: str, scopes: tuple[str, ...], agents: tuple[str, ...], expires:
             return await tokens.create(name, scopes, agents=agents or None, expires_at=until)
 
     made, text = asyncio.run(work())
-    if flags_now().json:
-        write_json({"id": made.id, "token": text, "scopes": list(made.scopes)})
-    else:
-        write(text)
+    report({"id": made.id, "token": text, "scopes": list(made.scopes)}, text)
 
 
 @token.command("list")
@@ -159,11 +151,7 @@ def list_tokens() -> None:
             return await tokens.list()
 
     rows = [_row(made) for made in asyncio.run(work())]
-    if flags_now().json:
-        write_json({"tokens": rows})
-        return
-    for line in table([_cells(row) for row in rows], columns_of_screen()) if rows else []:
-        write(line)
+    report({"tokens": rows}, *table([_cells(row) for row in rows], columns_of_screen()))
 
 
 @token.command()
@@ -181,10 +169,7 @@ def revoke(id_: str) -> None:
             return await tokens.revoke(id_)
 
     made = asyncio.run(work())
-    if flags_now().json:
-        write_json({"id": made.id, "revoked": True})
-    else:
-        write(f"revoked {made.id} ({made.name})")
+    report({"id": made.id, "revoked": True}, f"revoked {made.id} ({made.name})")
 
 
 @asynccontextmanager
