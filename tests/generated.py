@@ -17,6 +17,7 @@ from turnlog import settings
 
 SRC = Path(turnlog.__file__).parent
 SETTINGS = SRC / "settings" / "typed.py"
+LINE_MAX_CHARS = 120
 
 
 def main():
@@ -73,7 +74,8 @@ def lines_of(prefix, kind):
         hint = hint_of(field.type)
         optional = hint if hint.endswith("None") or not prefix else f"{hint} | None"
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        yield f"    # {prefix}{field.name}: {default!r}\n    {prefix}{field.name}: {optional}"
+        line, told = f"    {prefix}{field.name}: {optional}", f"# {default!r}"
+        yield f"{line}  {told}" if len(f"{line}  {told}") <= LINE_MAX_CHARS else f"    {told}\n{line}"
 
 
 def hint_of(kind):
