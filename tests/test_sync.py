@@ -60,7 +60,7 @@ def plain(hint):
 
 
 def shown(hint):
-    return str(plain(hint)).replace("collections.abc.", "typing.").replace("contextlib.", "typing.")
+    return str(hint).replace("collections.abc.", "typing.").replace("contextlib.", "typing.")
 
 
 @pytest.mark.parametrize(("kind", "sync"), PAIRS, ids=lambda kind: kind.__name__)
@@ -73,7 +73,7 @@ def test_both_worlds_have_the_same_methods_with_the_same_parameters_types_and_wo
         assert without_await(ours[name].__doc__) == theirs[name].__doc__
         hints, others = typing.get_type_hints(ours[name]), typing.get_type_hints(theirs[name])
         if name != "lease":
-            assert shown(hints["return"]) == shown(others["return"]), name
+            assert shown(plain(hints["return"])) == shown(others["return"]), name
 
 
 @pytest.mark.parametrize("kind", [turnlog.SessionHandle, turnlog.SyncSessionHandle])
