@@ -152,7 +152,7 @@ docs: $(DOCS_VENV)/.done ## builds the documentation into site/; a warning is an
 docs-serve: $(DOCS_VENV)/.done ## shows the documentation, and again after every change
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs serve $(ARGS)
 
-generated: $(VENV)/.test ## writes the synchronous classes and the typed settings again
+generated: $(VENV)/.test ## writes the typed settings again
 	@$(BIN)/python -m tests.generated
 
 screenshots: $(VENV)/.test ## makes the pictures in docs/images again, from a real server and a real terminal

@@ -15,10 +15,14 @@ import pytest
 import turnlog
 from turnlog import NotFound, StoreUnavailable, UsageError
 from turnlog.access import Access
+from turnlog.sync.facade import without_await
 from turnlog.testing import ScriptedProvider
 
-from .generated import LEFT_OUT, without_await
-
+LEFT_OUT = {
+    *("accept", "accept_retry", "running", "on_turn"),  # for edges that keep a turn in a task
+    *("agent", "memory", "ledger", "end_turns"),  # parts of the running object, which have loops
+    *("close", "aclose"),  # the synchronous one closes the engine
+}
 PAIRS = [
     (turnlog.Sessions, turnlog.SyncSessions),
     (turnlog.SessionHandle, turnlog.SyncSessionHandle),
@@ -56,7 +60,7 @@ def plain(hint):
 
 
 def shown(hint):
-    return str(plain(hint)).replace("collections.abc.", "typing.").replace("contextlib.", "typing.")
+    return str(hint).replace("collections.abc.", "typing.").replace("contextlib.", "typing.")
 
 
 @pytest.mark.parametrize(("kind", "sync"), PAIRS, ids=lambda kind: kind.__name__)
@@ -69,8 +73,7 @@ def test_both_worlds_have_the_same_methods_with_the_same_parameters_types_and_wo
         assert without_await(ours[name].__doc__) == theirs[name].__doc__
         hints, others = typing.get_type_hints(ours[name]), typing.get_type_hints(theirs[name])
         if name != "lease":
-            assert shown(hints["return"]) == shown(others["return"]), name
-    assert set(kind.__annotations__) == set(sync.__annotations__)
+            assert shown(plain(hints["return"])) == shown(others["return"]), name
 
 
 @pytest.mark.parametrize("kind", [turnlog.SessionHandle, turnlog.SyncSessionHandle])

@@ -14,14 +14,10 @@ from ..core.entries import ApprovalAnswer
 from ..core.events import ApprovalRequest, Event
 from ..core.session import Session
 from ..errors import Conflict, Denied, NotFound
-from ..sessions import Sessions
 from ..sessions.checking import checked_methods
 from ..settings.allowing import allow_always
-from ..stores import Clock, Store
-from ..turns.queue import Queue
-from .finding import SessionFinder
 from .former_files import FileVerbs
-from .parts import Agents, Where
+from .parts import Where
 
 Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Any] | Any]
 """Your function that answers for a person: True approves, False denies, a text denies with this reason, and a dict
@@ -31,13 +27,6 @@ approves with these arguments instead.
 
 @checked_methods
 class ApprovalVerbs(FileVerbs):
-    sessions: Sessions
-    _finder: SessionFinder
-    _store: Store
-    _queue: Queue
-    _clock: Clock
-    _agents: Agents
-
     async def approvals(self, where: Where) -> list[ApprovalRecord]:
         """Every call of this session that needed approval, with its answer and what came of it; the newest last."""
         row = await self._finder.opened(where)

@@ -8,20 +8,13 @@ from ..core import principals
 from ..core.entries import ModelChoice
 from ..core.session import Session
 from ..errors import UsageError
-from ..sessions import Sessions
 from ..sessions.checking import checked_methods
-from ..stores import Store
-from .finding import SessionFinder
-from .parts import AgentModel, Agents, Where
+from .finding import AccessBase
+from .parts import AgentModel, Where
 
 
 @checked_methods
-class ModelVerbs:
-    sessions: Sessions
-    _finder: SessionFinder
-    _store: Store
-    _agents: Agents
-
+class ModelVerbs(AccessBase):
     async def model(self, agent: str) -> AgentModel:
         """The model that answers for this agent."""
         principals.check_agent(self.sessions.principal, agent)

@@ -6,10 +6,12 @@ own values, without asking the store; its incarnation proves that it is still th
 
 from ..core import keys
 from ..core.keys import Inbound, SessionById, SessionKey
+from ..core.principals import Principal
 from ..core.query import Query
 from ..core.session import Session
 from ..errors import Conflict, NotFound
 from ..sessions import Sessions, expiry
+from ..sessions.checking import checked_methods
 from .parts import BoundSession, Parts, SessionPlace, Where
 
 
@@ -108,3 +110,25 @@ def _not_found_hint(session_id: str) -> str:
             "restored. If the text is the name of a user, write t.session(user=…)."
         )
     return f"It was asked for as an id. For the session of this name, write t.session({session_id!r})."
+
+
+@checked_methods
+class AccessBase:
+    """What the methods of an `Access` use."""
+
+    def __init__(self, parts: Parts, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self._finder = SessionFinder(parts, sessions)
+        self._settings = parts.settings.session
+        self._store = parts.store
+        self._queue = parts.queue
+        self._runner = parts.runner
+        self._relays = parts.relays
+        self._agents = parts.agents
+        self._memory = parts.memory
+        self._clock = parts.clock
+        self._deleting = parts.deleting
+
+    @property
+    def principal(self) -> Principal:
+        return self.sessions.principal

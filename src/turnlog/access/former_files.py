@@ -8,7 +8,7 @@ from msgspec import Struct
 from ..sessions.checking import checked_methods
 from ..tools.kept import KeptFile, KeptFiles
 from . import own_files
-from .finding import SessionFinder
+from .finding import AccessBase
 from .parts import Where
 
 
@@ -22,9 +22,7 @@ class FormerFile(Struct, frozen=True, kw_only=True):
 
 
 @checked_methods
-class FileVerbs:
-    _finder: SessionFinder
-
+class FileVerbs(AccessBase):
     @property
     def _kept(self) -> KeptFiles:
         return KeptFiles(own_files.kept(self._finder.home))

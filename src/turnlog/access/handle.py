@@ -7,7 +7,7 @@ row, such as `title`, are those of the last time.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import Any, Literal, cast, overload
 
 from ..core.approvals import ApprovalRecord
 from ..core.compaction import Coverage
@@ -17,7 +17,7 @@ from ..core.history import History
 from ..core.keys import SessionById
 from ..core.prompt import Prompt
 from ..core.query import Hit, Query
-from ..core.session import Session, StatusValue, live_path, marks_of, on_path
+from ..core.session import Session, live_path, marks_of, on_path
 from ..core.user_content import with_words
 from ..errors import UsageError
 from ..interchange.exporting import ExportFormat, ExportShape, export
@@ -37,22 +37,6 @@ from .parts import BoundSession, CompactionReport, SessionPlace
 @checked_methods
 class SessionHandle(BoundSession):
     """One session, with everything that can be done with it. `await` it to open the session and read its row."""
-
-    id: str
-    key: str
-    agent: str
-    channel: str
-    label: str | None
-    title: str
-    status: StatusValue
-    message_count: int
-    turn_count: int
-    created_at: int
-    last_at: int
-    token_estimate: int
-    compactions: int
-    last_seq: int
-    model: str
 
     def __init__(self, access: CallingVerbs, finder: SessionFinder, place: SessionPlace) -> None:
         super().__init__(place)
@@ -80,13 +64,6 @@ class SessionHandle(BoundSession):
                 "the session was not opened yet", hint="Await the handle first: chat = await t.session(…)."
             )
         return self._row
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_") or not hasattr(Session, name):
-                raise AttributeError(f"a session has no attribute {name!r}")
-            return getattr(self.row, name)
 
     @property
     def _sessions(self) -> Sessions:

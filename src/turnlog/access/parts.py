@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
 from ..core.keys import Inbound, SessionById, SessionKey
-from ..core.session import Session
+from ..core.session import Session, StatusValue
 from ..memory import Memory
 from ..settings import Settings
 from ..stores import Clock, Store
@@ -23,9 +23,37 @@ SessionPlace: TypeAlias = Session | SessionKey | SessionById
 class BoundSession:
     """A handle of a session, synchronous or not. It can be given wherever a session is named."""
 
+    id: str
+    key: str
+    agent: str
+    channel: str
+    label: str | None
+    title: str
+    status: StatusValue
+    message_count: int
+    turn_count: int
+    created_at: int
+    last_at: int
+    token_estimate: int
+    compactions: int
+    last_seq: int
+    model: str
+
     def __init__(self, place: SessionPlace) -> None:
         self.place = place
         """What the handle was made from. A key leads to the session that is selected there now."""
+
+    @property
+    def row(self) -> Session:
+        """Where the attributes above come from."""
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or not hasattr(Session, name):
+                raise AttributeError(f"a session has no attribute {name!r}")
+            return getattr(self.row, name)
 
 
 Where: TypeAlias = Session | SessionKey | SessionById | Inbound | BoundSession | str

@@ -12,12 +12,11 @@ from ..core.events import Event, answer_of
 from ..core.guard import Limits
 from ..core.history import History
 from ..core.keys import Inbound, SessionKey
-from ..core.principals import Principal
 from ..core.prompt import Prompt
 from ..core.session import Session
 from ..errors import Busy, NotFound, UsageError
 from ..memory import Memo, as_context, owner_of
-from ..sessions import EDIT_WAIT_S, Sessions, creating
+from ..sessions import EDIT_WAIT_S, creating
 from ..sessions.checking import checked_methods
 from ..shapes import MessageShape, ShapedMessages, writing
 from ..shapes.reading import NewMessage, entries_of
@@ -32,30 +31,12 @@ from ..turns.stream import TurnStream
 from . import finding, prompting, remembering
 from .approving import ApprovalVerbs, Approver
 from .choosing import ModelVerbs
-from .finding import SessionFinder
-from .parts import CompactionReport, Parts, Where
+from .parts import CompactionReport, Where
 
 
 @checked_methods
 class Verbs(ApprovalVerbs, ModelVerbs):
     """Everything that `Access` does with sessions that are named at each call."""
-
-    def __init__(self, parts: Parts, sessions: Sessions) -> None:
-        self.sessions = sessions
-        self._finder = SessionFinder(parts, sessions)
-        self._settings = parts.settings.session
-        self._store = parts.store
-        self._queue = parts.queue
-        self._runner = parts.runner
-        self._relays = parts.relays
-        self._agents = parts.agents
-        self._memory = parts.memory
-        self._clock = parts.clock
-        self._deleting = parts.deleting
-
-    @property
-    def principal(self) -> Principal:
-        return self.sessions.principal
 
     async def send(
         self,

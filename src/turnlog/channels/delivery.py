@@ -12,7 +12,7 @@ from ..turns.deliveries import delivery_key, scope_of
 from . import Arrival, Unsent
 from .accounts import Account
 from .commands import language_of
-from .outbox import OutgoingReply, PendingReply
+from .outbox import OutgoingReply, PendingReply, ReplyPlace
 
 NAME_S = 1.0
 """How long a message waits until its platform says who the sender is. The platform waits for us meanwhile."""
@@ -56,14 +56,7 @@ class Delivery:
 
 
 def outgoing_of(pending: PendingReply, text: str) -> OutgoingReply:
-    return OutgoingReply(
-        kind=pending.kind,
-        account=pending.account,
-        agent=pending.agent,
-        channel_id=pending.channel_id,
-        address=pending.address,
-        text=text,
-    )
+    return OutgoingReply(**{name: getattr(pending, name) for name in ReplyPlace.__struct_fields__}, text=text)
 
 
 def chat_of(account: Account, arrival: Arrival) -> SessionKey:

@@ -57,8 +57,8 @@ Ended: TypeAlias = Literal["delivered", "refused", "expired"]
 State: TypeAlias = Literal["waiting"] | Ended
 
 
-class PendingReply(Struct, frozen=True, kw_only=True):
-    """A message that needs a reply. Its key is channel, account and delivery id."""
+class ReplyPlace(Struct, frozen=True, kw_only=True):
+    """Where a reply goes."""
 
     kind: str
     account: str | None
@@ -66,16 +66,16 @@ class PendingReply(Struct, frozen=True, kw_only=True):
     channel_id: str
     """The chat's id in the convlog."""
     address: Address
+
+
+class PendingReply(ReplyPlace, frozen=True, kw_only=True):
+    """A message that needs a reply. Its key is channel, account and delivery id."""
+
     dedupe_id: str
     language: Language = "en"
 
 
-class OutgoingReply(Struct, frozen=True, kw_only=True):
-    kind: str
-    account: str | None
-    agent: str
-    channel_id: str
-    address: Address
+class OutgoingReply(ReplyPlace, frozen=True, kw_only=True):
     text: str
     buttons: tuple[Button, ...] = ()
     """Below the last piece."""

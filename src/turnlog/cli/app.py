@@ -4,8 +4,8 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from io import TextIOWrapper
+from typing import cast
 
 import click
 
@@ -14,17 +14,6 @@ from ..errors import TurnlogError
 from ..texts import words_here
 from .exit_codes import TURN_FAILED, USAGE, exit_code, tell, tell_error
 from .options import VALUED, common
-
-EXTENSIONS = {
-    "turnlog.interchange.importing": "importing",
-    "turnlog.interchange.exporting": "exporting",
-    "turnlog.interchange.doctor": "doctor",
-    "turnlog.sessions.expiry": "expire",
-    "turnlog.memory": "memory",
-    "turnlog.server": "serve",
-    "turnlog.channels": "channels",
-}
-"""Library module → the module here that registers its commands, by `register(cli, sessions)`, if both are installed."""
 
 
 @click.group(
@@ -62,21 +51,37 @@ COMMANDS = {
     "completion": "settings",
     "bench": "bench",
     "torture": "torture",
+    "doctor": "doctor",
+    "memory": "memory",
+    "serve": "serve",
+    "token": "serve",
+    "channels": "channels",
 }
 """Command → its module. Only the module of the command is imported, so that the chat starts quickly."""
+OF_SESSIONS = {
+    "import_sessions": "importing",
+    "export_session": "exporting",
+    "expire": "expire",
+    "trash": "expire",
+    "restore": "expire",
+}
+"""The commands of `turnlog sessions` that are in other modules than the others."""
 
 
 def register_commands(name: str = "") -> click.Group:
     """The group with the command of this name; with all commands if it is `sessions` or not in `COMMANDS`."""
     alone = name in COMMANDS and name != "sessions"
     for each in (name,) if alone else COMMANDS:
-        module = import_module(f"turnlog.cli.commands.{COMMANDS[each]}")
-        cli.add_command(getattr(module, each.replace("-", "_")))
+        cli.add_command(_command(each.replace("-", "_"), COMMANDS[each]))
     if not alone:
-        for library, module in EXTENSIONS.items():
-            if find_spec(library) and find_spec(f"turnlog.cli.commands.{module}"):
-                import_module(f"turnlog.cli.commands.{module}").register(cli, cli.commands["sessions"])
+        sessions = cast("click.Group", cli.commands["sessions"])
+        for each, module in OF_SESSIONS.items():
+            sessions.add_command(_command(each, module))
     return cli
+
+
+def _command(name: str, module: str) -> click.Command:
+    return getattr(import_module(f"turnlog.cli.commands.{module}"), name)
 
 
 def command_in(args: Sequence[str]) -> str:

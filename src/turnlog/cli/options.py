@@ -11,7 +11,7 @@ import click
 from msgspec import Struct
 
 from ..texts import words_here
-from .output import warn
+from .output import warn, write, write_json
 
 if TYPE_CHECKING:
     from ..library import Turnlog
@@ -51,25 +51,25 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 def common(command: F) -> F:
     """Adds the options that every command takes."""
     options = (
-        click.option("--home", metavar="DIR", help="Where everything is kept [~/.turnlog or $TURNLOG_HOME].", **_KEPT),
-        click.option("--store", "store_url", metavar="URL", help="sqlite:PATH, jsonl:PATH, memory: …", **_KEPT),
-        click.option("--preset", metavar="NAME", help="default, zeroclaw, sessions, zyhive, claw0 …", **_KEPT),
-        click.option("--model", metavar="MODEL", help="offline, anthropic:NAME, openai:NAME, local:FILE …", **_KEPT),
-        click.option("--agent", metavar="NAME", help="Whose sessions [main].", **_KEPT),
-        click.option("--json", is_flag=True, help="Output for programs.", **_KEPT),
+        click.option("--home", metavar="DIR", help="Where everything is kept [~/.turnlog or $TURNLOG_HOME].", **KEPT),
+        click.option("--store", "store_url", metavar="URL", help="sqlite:PATH, jsonl:PATH, memory: …", **KEPT),
+        click.option("--preset", metavar="NAME", help="default, zeroclaw, sessions, zyhive, claw0 …", **KEPT),
+        click.option("--model", metavar="MODEL", help="offline, anthropic:NAME, openai:NAME, local:FILE …", **KEPT),
+        click.option("--agent", metavar="NAME", help="Whose sessions [main].", **KEPT),
+        click.option("--json", is_flag=True, help="Output for programs.", **KEPT),
     )
     for option in reversed(options):
         command = option(command)
     return command
 
 
-_KEPT: dict[str, Any] = {"callback": _keep, "expose_value": False}
+KEPT: dict[str, Any] = {"callback": _keep, "expose_value": False}
 
 
 def approve_option(command: F) -> F:
     """For commands that run turns."""
     kinds = click.Choice(["writes", "all", "none"])
-    return click.option("--approve", type=kinds, help="Which calls wait for your word [writes].", **_KEPT)(command)
+    return click.option("--approve", type=kinds, help="Which calls wait for your word [writes].", **KEPT)(command)
 
 
 def flags_now() -> Flags:
@@ -79,6 +79,15 @@ def flags_now() -> Flags:
 def flags_of(ctx: click.Context) -> Flags:
     given: dict[str, Any] = ctx.find_root().obj or {}
     return Flags(**given)
+
+
+def report(value: Any, *lines: str) -> None:
+    """Prints what a command found: the value for programs (`--json`), otherwise the lines."""
+    if flags_now().json:
+        write_json(value)
+        return
+    for line in lines:
+        write(line)
 
 
 def settings_of(flags: Flags) -> dict[str, Any]:

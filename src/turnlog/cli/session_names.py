@@ -14,7 +14,7 @@ from ..core import keys
 from ..core.rows import public_row
 from ..core.session import Session
 from ..errors import TurnlogError
-from .options import Flags, flags_now, flags_of, opened, run
+from .options import Flags, flags_now, flags_of, run
 from .output import write, write_json
 
 if TYPE_CHECKING:
@@ -28,22 +28,15 @@ COMPLETED_MAX = 50
 
 
 def _complete(ctx: click.Context, param: click.Parameter, beginning: str) -> list[CompletionItem]:
-    import asyncio
-
     from ..core.query import Query
 
     flags = flags_of(ctx)
-
-    async def rows() -> list[Session]:
-        async with opened(flags, create=False) as t:
-            query = Query(prefix=beginning or None, agent=flags.agent, limit=COMPLETED_MAX)
-            return (await t.sessions.list(query)).items
-
+    query = Query(prefix=beginning or None, agent=flags.agent, limit=COMPLETED_MAX)
     try:
-        found = asyncio.run(rows())
+        found = run(lambda t: t.sessions.list(query), flags)
     except TurnlogError:
         return []  # completion cannot show errors
-    return [CompletionItem(_name(row, beginning), help=row.title) for row in found]
+    return [CompletionItem(_name(row, beginning), help=row.title) for row in found.items]
 
 
 def _name(row: Session, beginning: str) -> str:

@@ -11,9 +11,8 @@ from typing import Any, cast
 
 import msgspec
 
-from ..core.entries import ENTRY_MAX_BYTES, NESTING_MAX, Content, Entry, Foreign, Opened, Received
-from ..errors import UsageError
-from .native import Undecodable, depth
+from ..core.entries import NESTING_MAX, Content, Entry, Foreign, Opened, Received
+from .native import Undecodable, depth, dump as dump, too_deep
 
 OURS = "turnlog"
 """The field or line type that holds what a foreign dialect cannot express."""
@@ -25,7 +24,6 @@ CALLS_KEPT = 1_000
 Raw = dict[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _decoder = msgspec.json.Decoder()
-_encoder = msgspec.json.Encoder()
 
 
 class FileContext:
@@ -110,26 +108,6 @@ def raw_at(seq: int, reading: "Reading") -> Raw | None:
     return cast("Raw", raw) if isinstance(raw, dict) else None
 
 
-def dump(raw: Mapping[str, Any]) -> bytes:
-    """One line without its newline."""
-    try:
-        line = _encoder.encode(raw)
-    except UnicodeEncodeError:
-        line = json.dumps(raw, separators=(",", ":")).encode()
-    except TypeError as error:
-        raise UsageError(f"the entry has a value that is not JSON: {error}", hint="Use plain JSON values.") from error
-    if len(line) > ENTRY_MAX_BYTES:
-        raise UsageError(
-            f"the entry has {len(line):,} bytes; the limit is {ENTRY_MAX_BYTES:,}",
-            hint="Store it as a file, and append its path.",
-        )
-    return line
-
-
-def _too_deep() -> UsageError:
-    return UsageError(f"the entry is nested deeper than {NESTING_MAX} levels", hint="Flatten it, or store it as text.")
-
-
 def timestamp(value: Any) -> str:
     """RFC 3339 UTC with milliseconds from ISO, seconds or milliseconds; empty if it is not a time."""
     try:
@@ -180,7 +158,7 @@ def fields_of(entry: Entry) -> Raw:
     try:
         fields: Raw = msgspec.to_builtins(entry)
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     del fields["type"]
     fields.pop("seq", None)
     return fields
@@ -190,7 +168,7 @@ def meaning_of(entry: Entry) -> Raw:
     """The fields of an entry to be written; refuses deeper nesting than native lines allow."""
     fields = fields_of(entry)
     if depth(fields) > NESTING_MAX:
-        raise _too_deep()
+        raise too_deep()
     return fields
 
 

@@ -65,12 +65,20 @@ def encode(entry: Entry) -> bytes:
     written: Any = entry if entry.unknown is None else _as_it_came(entry)
     if entry.erased and entry.unknown is None:
         written = erasing.line_of(entry)
+    line = dump(written)
+    if line.count(b"[") + line.count(b"{") > NESTING_MAX and depth(msgspec.to_builtins(written)) > NESTING_MAX:
+        raise too_deep()
+    return line
+
+
+def dump(value: Any) -> bytes:
+    """The fields of an entry as one line without its newline, in any dialect."""
     try:
-        line = _encoder.encode(written)
+        line = _encoder.encode(value)
     except UnicodeEncodeError:
-        line = encode_plain(written)
+        line = encode_plain(value)
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     except TypeError as error:
         raise UsageError(f"the entry has a value that is not JSON: {error}", hint="Use plain JSON values.") from error
     if len(line) > ENTRY_MAX_BYTES:
@@ -78,8 +86,6 @@ def encode(entry: Entry) -> bytes:
             f"the entry has {len(line):,} bytes; the limit is {ENTRY_MAX_BYTES:,}",
             hint="Store it as a file, and append its path.",
         )
-    if line.count(b"[") + line.count(b"{") > NESTING_MAX and depth(msgspec.to_builtins(written)) > NESTING_MAX:
-        raise _too_deep()
     return line
 
 
@@ -131,7 +137,7 @@ def encode_plain(value: Any) -> bytes:
         return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
 
 
-def _too_deep() -> UsageError:
+def too_deep() -> UsageError:
     return UsageError(f"the entry is nested deeper than {NESTING_MAX} levels", hint="Flatten it, or store it as text.")
 
 

@@ -59,27 +59,25 @@ class AnthropicProvider:
         timeout_s: float = 600,
     ) -> None:
         check_installed("anthropic")  # before a key is missed
-        size = of_claude(name)
-        self.model = f"anthropic:{name}"
-        self.window = window or (size.window if size else None)
         self.base_url = base_url
         """None: the provider's own address."""
-        self.takes = TAKES | {"effort"} if _knows_effort(name) else TAKES
-        self._name = name
         self._given_window, self._given_output = window, max_output
-        self._max_output = max_output or (size.output if size else UNKNOWN_OUTPUT)
+        self._choose(name)
         self._client = SdkClient(
             "anthropic", "AsyncAnthropic", key=KEY, timeout_s=timeout_s, base_url=base_url, **_credentials(api_key)
         )
 
+    def _choose(self, name: str) -> None:
+        self.model, self._name = f"anthropic:{name}", name
+        size = of_claude(name)
+        self.window = self._given_window or (size.window if size else None)
+        self._max_output = self._given_output or (size.output if size else UNKNOWN_OUTPUT)
+        self.takes = TAKES | {"effort"} if _knows_effort(name) else TAKES
+
     def named(self, name: str) -> "AnthropicProvider":
         """Another model of this API, with the same connections; closing one closes both."""
         named = copy(self)
-        named.model, named._name = f"anthropic:{name}", name
-        size = of_claude(name)
-        named.window = self._given_window or (size.window if size else None)
-        named._max_output = self._given_output or (size.output if size else UNKNOWN_OUTPUT)
-        named.takes = TAKES | {"effort"} if _knows_effort(name) else TAKES
+        named._choose(name)
         return named
 
     def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant, None]:

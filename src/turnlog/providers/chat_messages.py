@@ -47,7 +47,7 @@ def _made_of(message: ApiMessage) -> list[ChatMessage]:
     pictures = [part for block in results for part in _pictures(block)]
     if pictures:
         pictures.insert(0, _text_part(PICTURES_NOTE))
-    parts = pictures + [_part(block) for block in blocks if block.get("type") != "tool_result"]
+    parts = pictures + [part_of(block) for block in blocks if block.get("type") != "tool_result"]
     made = [_result(block) for block in results]
     return [*made, {"role": "user", "content": _content(parts)}] if parts else made
 
@@ -82,11 +82,11 @@ def _pictures(result: Block) -> list[dict[str, Any]]:
     inner = result.get("content")
     if not isinstance(inner, list):
         return []
-    parts = [_part(block) for block in cast("list[Block]", inner) if block.get("type") == "image"]
+    parts = [part_of(block) for block in cast("list[Block]", inner) if block.get("type") == "image"]
     return [part for part in parts if part["type"] == "image_url"]
 
 
-def _part(block: Block) -> dict[str, Any]:
+def part_of(block: Block) -> dict[str, Any]:
     match block:
         case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(encoded)}}:
             return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{encoded}"}}

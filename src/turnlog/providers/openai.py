@@ -63,28 +63,28 @@ class OpenAIProvider:
         max_output: int | None = None,
         timeout_s: float = 600,
     ) -> None:
-        self.model = f"openai:{name}"
         self.base_url = base_url or os.environ.get(ADDRESS) or None
         """None: the provider's own address."""
-        self._name = name
-        self._given_window, self._given_output = window, max_output
+        self._given_window = window
         self._is_official = self.base_url is None or _is_openai(self.base_url)
-        self.takes = _takes(name, self._is_official)
+        self._choose(name)
         key = api_key or os.environ.get(KEY) or ("" if self.base_url is None else NO_KEY)
         self._client = SdkClient(
             "openai", "AsyncOpenAI", key=KEY, timeout_s=timeout_s, base_url=self.base_url, api_key=key
         )
         if not key:
             raise missing_key(KEY)
-        self.window = window or (of_gpt(name) if self._is_official else None)
         self._max_output = max_output
+
+    def _choose(self, name: str) -> None:
+        self.model, self._name = f"openai:{name}", name
+        self.window = self._given_window or (of_gpt(name) if self._is_official else None)
+        self.takes = _takes(name, self._is_official)
 
     def named(self, name: str) -> "OpenAIProvider":
         """Another model of this API, with the same connections; closing one closes both."""
         named = copy(self)
-        named.model, named._name = f"openai:{name}", name
-        named.window = self._given_window or (of_gpt(name) if self._is_official else None)
-        named.takes = _takes(name, self._is_official)
+        named._choose(name)
         return named
 
     def stream(self, prompt: Prompt) -> AsyncGenerator[Delta | Assistant, None]:

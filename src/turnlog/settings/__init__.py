@@ -176,17 +176,12 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 SECTIONS: Mapping[str, type[Struct]] = MappingProxyType(
     {
-        "session": SessionSettings,
-        "store": StoreSettings,
-        "model": ModelSettings,
-        "compaction": CompactionSettings,
-        "queue": QueueSettings,
-        "server": ServerSettings,
-        "api": ApiSettings,
-        "telemetry": TelemetrySettings,
-        "tools": ToolsSettings,
+        one.name: one.type
+        for one in msgspec.structs.fields(Settings)
+        if issubclass(get_origin(one.type) or one.type, Struct)
     }
 )
+"""Their keys are those of their classes."""
 FREE_SECTIONS = ("channels", "agents", "mcp")
 """Sections whose keys the user chooses."""
 

@@ -11,133 +11,73 @@ from typing import Any, Literal, TypedDict
 class AgentArguments(TypedDict, total=False):
     """The settings of one agent."""
 
-    # system: ''
-    system: str
-    # model: None
-    model: str | None
-    # models: None
-    models: tuple[str, ...] | list[str] | None
-    # tools: None
-    tools: tuple[str, ...] | list[str] | None
-    # workspace: None
-    workspace: str | None
-    # approval: None
-    approval: Literal["writes", "all", "none"] | None
+    system: str  # ''
+    model: str | None  # None
+    models: tuple[str, ...] | list[str] | None  # None
+    tools: tuple[str, ...] | list[str] | None  # None
+    workspace: str | None  # None
+    approval: Literal["writes", "all", "none"] | None  # None
 
 
 class SettingsArguments(TypedDict, total=False):
     """Every setting, as section_name."""
 
-    # session_enabled: True
-    session_enabled: bool | None
-    # session_history_limit: 40
-    session_history_limit: int | None
-    # session_preset: 'default'
+    session_enabled: bool | None  # True
+    session_history_limit: int | None  # 40
+    # 'default'
     session_preset: Literal["default", "zeroclaw", "sessions", "zyhive", "claw0", "claw0-keyed", "openclaw"] | None
-    # session_ttl: None
-    session_ttl: int | None
-    # session_trash_days: 30
-    session_trash_days: int | None
-    # session_reset: 'off'
-    session_reset: str | None
-    # session_key_format: 'canonical'
-    session_key_format: Literal["canonical", "triple", "zeroclaw"] | None
-    # session_stored: 'everything'
-    session_stored: Literal["everything", "text"] | None
-    # session_user_row: 'before'
-    session_user_row: Literal["before", "with_reply"] | None
-    # session_new_makes: 'session'
-    session_new_makes: Literal["session", "id", "label", "key"] | None
-    # store_url: 'sqlite:{home}/memory/sessions.db'
-    store_url: str | None
-    # store_durability: 'full'
-    store_durability: Literal["full", "os"] | None
-    # model_name: None
-    model_name: str | None
-    # model_window: None
-    model_window: int | None
-    # model_max_output: None
-    model_max_output: int | None
-    # model_summary_model: None
-    model_summary_model: str | None
-    # model_choices: ()
-    model_choices: tuple[str, ...] | list[str] | None
-    # compaction_triggers: ('window:16384', 'overflow', 'manual')
-    compaction_triggers: tuple[str, ...] | list[str] | None
-    # compaction_keep: None
-    compaction_keep: str | None
-    # compaction_inject: 'user'
-    compaction_inject: Literal["system", "assistant", "pair", "user"] | None
-    # compaction_when: 'before_turn'
-    compaction_when: Literal["before_turn", "in_loop", "after_turn"] | None
-    # compaction_pin_budget: 0.1
-    compaction_pin_budget: float | None
-    # compaction_estimator: 'calibrated'
-    compaction_estimator: Literal["calibrated", "chars4", "chars16", "bytes4"] | None
-    # compaction_summary_tokens: None
-    compaction_summary_tokens: int | None
-    # compaction_summary_chars: None
-    compaction_summary_chars: int | None
-    # compaction_summary_words: None
-    compaction_summary_words: int | None
-    # compaction_identifiers: 'append'
-    compaction_identifiers: Literal["append", "require"] | None
-    # compaction_history_note: True
-    compaction_history_note: bool | None
-    # compaction_summary_timeout_s: 120.0
-    compaction_summary_timeout_s: float | None
-    # queue_mode: 'steer'
-    queue_mode: Literal["steer", "followup", "collect", "interrupt"] | None
-    # queue_cap: 20
-    queue_cap: int | None
-    # server_host: '127.0.0.1'
-    server_host: str | None
-    # server_port: 8600
-    server_port: int | None
-    # server_hosts: ()
-    server_hosts: tuple[str, ...] | list[str] | None
-    # server_rate: 500
-    server_rate: int | None
-    # server_drain_s: 20
-    server_drain_s: int | None
-    # server_head_s: 10
-    server_head_s: int | None
-    # server_body_idle_s: 30
-    server_body_idle_s: int | None
-    # server_connections: None
-    server_connections: int | None
-    # server_connections_per_token: None
-    server_connections_per_token: int | None
-    # server_connections_per_address: None
-    server_connections_per_address: int | None
-    # server_trusted_proxies: ('127.0.0.1', '::1')
-    server_trusted_proxies: tuple[str, ...] | list[str] | None
-    # api_enabled: True
-    api_enabled: bool | None
-    # api_relay: None
-    api_relay: bool | None
-    # api_store_false: 'session'
-    api_store_false: Literal["session", "nothing"] | None
-    # api_linger_s: 10.0
-    api_linger_s: float | None
-    # api_session_from: ()
-    api_session_from: tuple[str, ...] | list[str] | None
-    # api_announce: True
-    api_announce: bool | None
-    # api_reasoning: 'reasoning_content'
-    api_reasoning: Literal["reasoning_content", "none"] | None
-    # api_models: {}
-    api_models: dict[str, str] | None
-    # telemetry_contents: False
-    telemetry_contents: bool | None
-    # tools_approval: 'writes'
-    tools_approval: Literal["writes", "all", "none"] | None
-    # tools_allow: ()
-    tools_allow: tuple[str, ...] | list[str] | None
-    # tools_deny: ()
-    tools_deny: tuple[str, ...] | list[str] | None
-    # tools_approval_s: 86400.0
-    tools_approval_s: float | None
+    session_ttl: int | None  # None
+    session_trash_days: int | None  # 30
+    session_reset: str | None  # 'off'
+    session_key_format: Literal["canonical", "triple", "zeroclaw"] | None  # 'canonical'
+    session_stored: Literal["everything", "text"] | None  # 'everything'
+    session_user_row: Literal["before", "with_reply"] | None  # 'before'
+    session_new_makes: Literal["session", "id", "label", "key"] | None  # 'session'
+    store_url: str | None  # 'sqlite:{home}/memory/sessions.db'
+    store_durability: Literal["full", "os"] | None  # 'full'
+    model_name: str | None  # None
+    model_window: int | None  # None
+    model_max_output: int | None  # None
+    model_summary_model: str | None  # None
+    model_choices: tuple[str, ...] | list[str] | None  # ()
+    compaction_triggers: tuple[str, ...] | list[str] | None  # ('window:16384', 'overflow', 'manual')
+    compaction_keep: str | None  # None
+    compaction_inject: Literal["system", "assistant", "pair", "user"] | None  # 'user'
+    compaction_when: Literal["before_turn", "in_loop", "after_turn"] | None  # 'before_turn'
+    compaction_pin_budget: float | None  # 0.1
+    compaction_estimator: Literal["calibrated", "chars4", "chars16", "bytes4"] | None  # 'calibrated'
+    compaction_summary_tokens: int | None  # None
+    compaction_summary_chars: int | None  # None
+    compaction_summary_words: int | None  # None
+    compaction_identifiers: Literal["append", "require"] | None  # 'append'
+    compaction_history_note: bool | None  # True
+    compaction_summary_timeout_s: float | None  # 120.0
+    queue_mode: Literal["steer", "followup", "collect", "interrupt"] | None  # 'steer'
+    queue_cap: int | None  # 20
+    server_host: str | None  # '127.0.0.1'
+    server_port: int | None  # 8600
+    server_hosts: tuple[str, ...] | list[str] | None  # ()
+    server_rate: int | None  # 500
+    server_drain_s: int | None  # 20
+    server_head_s: int | None  # 10
+    server_body_idle_s: int | None  # 30
+    server_connections: int | None  # None
+    server_connections_per_token: int | None  # None
+    server_connections_per_address: int | None  # None
+    server_trusted_proxies: tuple[str, ...] | list[str] | None  # ('127.0.0.1', '::1')
+    api_enabled: bool | None  # True
+    api_relay: bool | None  # None
+    api_store_false: Literal["session", "nothing"] | None  # 'session'
+    api_linger_s: float | None  # 10.0
+    api_session_from: tuple[str, ...] | list[str] | None  # ()
+    api_announce: bool | None  # True
+    api_reasoning: Literal["reasoning_content", "none"] | None  # 'reasoning_content'
+    api_models: dict[str, str] | None  # {}
+    telemetry_contents: bool | None  # False
+    tools_approval: Literal["writes", "all", "none"] | None  # 'writes'
+    tools_allow: tuple[str, ...] | list[str] | None  # ()
+    tools_deny: tuple[str, ...] | list[str] | None  # ()
+    tools_approval_s: float | None  # 86400.0
     agents: Mapping[str, AgentArguments] | None  # {}
     mcp: Mapping[str, Mapping[str, Any]] | None  # {}
     channels: Mapping[str, Mapping[str, Any]] | None  # {}

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from ..core import plain, wires
+from ..core import wires
 from ..core.entries import Assistant, Block, Content, Message, ToolResult, User, text_of
 from ..core.history import History
 from ..core.prompt import Prompt, assemble
@@ -105,19 +105,7 @@ def _words(content: Content) -> Any:
 
 
 def _text_parts(content: Content) -> Any:
-    return content if isinstance(content, str) else [_chat_part(block) for block in content]
-
-
-def _chat_part(block: Block) -> Block:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return {"type": "text", "text": text}
-        case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
-            return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
-        case {"type": "image", "source": {"type": "url", "url": str(url)}}:
-            return {"type": "image_url", "image_url": {"url": url}}
-        case _:
-            return {"type": "text", "text": plain.as_text([block])}
+    return content if isinstance(content, str) else [chat_messages.part_of(block) for block in content]
 
 
 def _responses(entry: Message) -> list[MessageDict]:
@@ -149,7 +137,7 @@ def _output(call_id: str, content: Content) -> MessageDict:
 
 
 def _input_part(block: Block) -> Block:
-    part = _chat_part(block)
+    part = chat_messages.part_of(block)
     if part["type"] == "text":
         return {"type": "input_text", "text": part["text"]}
     return {"type": "input_image", "detail": "auto", "image_url": part["image_url"]["url"]}

@@ -1,14 +1,22 @@
-"""Runs calls of the synchronous objects in the engine, and says what is wrong if they cannot run there."""
+"""Makes synchronous methods of asynchronous ones, and runs them in the engine.
 
+A method that is made here has the parameters, types and docstring of the asynchronous one, for type checkers and at run
+time. Its object has the asynchronous object as `_inner` and an `EngineDoor` as `_door`.
+"""
+
+import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
-from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_args
 
 from ..errors import StoreUnavailable
 from ..library import Turnlog
 from ..runtime.engine import Engine, Entered
 
+P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -68,3 +76,72 @@ class EngineDoor:
 
 async def _called(function: Callable[[], T]) -> T:
     return function()
+
+
+def waited(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """The method that waits for the result of this one."""
+
+    def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._door.run(method(self._inner, *args, **kwargs))
+
+    return _described(run, method)
+
+
+def called(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """The method that calls this one, which is not async, in the thread of the loop."""
+
+    def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._door.call(lambda: method(self._inner, *args, **kwargs))
+
+    return _described(run, method)
+
+
+def iterated(method: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> Callable[Concatenate[Any, P], Generator[T]]:
+    """The method that gives the items of this one."""
+
+    def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T]:
+        return self._door.iterate(method(self._inner, *args, **kwargs))
+
+    return _described(run, method, Generator)
+
+
+def entered(
+    method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[T]],
+) -> Callable[Concatenate[Any, P], AbstractContextManager[T]]:
+    """The method for `with` where this one is for `async with`."""
+
+    def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[T]:
+        return self._door.enter(method(self._inner, *args, **kwargs))
+
+    return _described(run, method, AbstractContextManager)
+
+
+def wrapped(
+    kind: Callable[[EngineDoor, S], T], method: Callable[Concatenate[Any, P], S]
+) -> Callable[Concatenate[Any, P], T]:
+    """The method that gives what this one gives as a synchronous object of this kind."""
+
+    def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return kind(self._door, method(self._inner, *args, **kwargs))
+
+    return _described(run, method, kind)
+
+
+def _described(run: Callable[P, T], method: Callable[..., Any], returns: Any = None) -> Callable[P, T]:
+    """With the name, the parameters and the words of the method; `returns`: what it gives instead, or a container of
+    the same items.
+    """
+    described = wraps(method)(run)
+    described.__doc__ = without_await(method.__doc__)
+    if returns is not None:
+        items = get_args(method.__annotations__["return"])[:1]
+        found = returns[items] if items else returns
+        described.__annotations__ = {**method.__annotations__, "return": found}
+        described.__dict__["__signature__"] = inspect.signature(method).replace(return_annotation=found)
+    return described
+
+
+def without_await(doc: str | None) -> str | None:
+    """The docstring with its example as the synchronous method is used."""
+    text, example, code = (doc or "").rpartition("Example: ")
+    return text + example + code.replace("await ", "").replace("async ", "") if example else doc

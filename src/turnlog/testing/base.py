@@ -2,13 +2,13 @@
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from ..stores import Store
-from . import answered, said
+from . import answered, opened, said
 
 
 def claim(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -37,6 +37,13 @@ class Contract:
     def open(self, place: Path, **options: Any) -> AbstractAsyncContextManager[Store]:
         """A store at this place; opening the same place again gives the same store. Options: clock."""
         raise NotImplementedError
+
+    @asynccontextmanager
+    async def with_session(self, place: Path) -> AsyncGenerator[Store]:
+        """A store with one session, s1."""
+        async with self.open(place) as store:
+            await store.append("s1", [opened("s1")])
+            yield store
 
     async def talk(self, store: Store, session_id: str, turns: int, start: int = 1) -> None:
         async with store.lease(session_id) as lease:

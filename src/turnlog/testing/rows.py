@@ -25,8 +25,7 @@ class RowContract(Contract):
 
     @claim
     async def test_the_row_is_the_fold_of_the_entries(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await self.talk(store, "s1", 4)
             async with store.lease("s1") as lease:
                 fold = entry(
@@ -42,8 +41,7 @@ class RowContract(Contract):
 
     @claim
     async def test_a_row_after_many_rewinds_is_small_and_still_the_fold_of_the_entries(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await self.talk(store, "s1", 60)
             async with store.lease("s1") as lease:
                 for n in range(80):

@@ -34,8 +34,7 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
 
     @claim
     async def test_an_append_of_nothing_is_refused(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await raises(UsageError, store.append("s1", []))
 
     @claim
@@ -48,13 +47,11 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
             Status(value=cast("Any", "nosuch")),
             Title(title=cast("Any", 5)),
         ]
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
-            async with store.lease("s1") as lease:
-                for body in bad:
-                    await raises(UsageError, store.append("s1", [said("hi"), body], lease=lease))
-                assert len(await store.read("s1")) == 1
-                assert (await store.describe("s1")).last_seq == 1
+        async with self.with_session(place) as store, store.lease("s1") as lease:
+            for body in bad:
+                await raises(UsageError, store.append("s1", [said("hi"), body], lease=lease))
+            assert len(await store.read("s1")) == 1
+            assert (await store.describe("s1")).last_seq == 1
 
     @claim
     async def test_parts_of_another_providers_shape_are_stored_as_blocks(self, place: Path) -> None:
@@ -62,8 +59,7 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
             {"type": "input_text", "text": "look"},
             {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
         ]
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             async with store.lease("s1") as lease:
                 [stored] = await store.append("s1", [User(content=parts)], lease=lease)
             assert stored == (await store.read("s1"))[1]
@@ -77,8 +73,7 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
     async def test_what_was_appended_is_there_after_reopening(self, place: Path) -> None:
         if not self.durable:
             return
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await self.talk(store, "s1", 5)
             before, row = await store.read("s1"), await store.describe("s1")
         async with self.open(place) as store:
@@ -105,15 +100,13 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
 
     @claim
     async def test_an_append_is_all_or_none(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await raises(UsageError, store.append("s1", [entry(type="title", title="a"), entry(type="pin", target=99)]))
             assert len(await store.read("s1")) == 1
 
     @claim
     async def test_messages_need_a_lease_and_an_ended_one_does_not_do(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await raises(UsageError, store.append("s1", [said("hi")]))
             async with store.lease("s1") as lease:
                 await store.append("s1", [said("hi")], lease=lease)
@@ -124,8 +117,7 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
 
     @claim
     async def test_read_takes_ranges_and_pages_both_ways(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await self.talk(store, "s1", 10)
 
             async def seqs(**range_: Any) -> list[int]:
@@ -162,8 +154,7 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
             *("", " ", "\x00", "a\x00b", "\ud800", "x\udfffy", "\U0001f600", '中文\n\r\t"\\', "\u2028\u2029"),
             "e\u0301",
         ]
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             async with store.lease("s1") as lease:
                 for text in texts:
                     await store.append("s1", [said(text)], lease=lease)
@@ -177,8 +168,7 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
 
     @claim
     async def test_a_20_mb_entry_is_stored_and_one_over_the_limit_is_refused(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             async with store.lease("s1") as lease:
                 await store.append("s1", [said("x" * 20_000_000)], lease=lease)
                 await raises(UsageError, store.append("s1", [said("x" * 34_000_000)], lease=lease))
@@ -190,8 +180,7 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
 
     @claim
     async def test_json_too_deep_to_read_back_is_refused(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             for levels in (500, 50_000):
                 deep: Any = "x"
                 for _ in range(levels):
@@ -201,8 +190,7 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
 
     @claim
     async def test_a_compaction_that_leaves_a_gap_is_refused(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await self.talk(store, "s1", 5)
             async with store.lease("s1") as lease:
 
@@ -225,8 +213,7 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
 
     @claim
     async def test_watch_gives_what_is_there_and_what_comes_and_ends_with_the_session(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             seen: list[int] = []
 
             async def follow() -> None:
@@ -245,8 +232,7 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
 
     @claim
     async def test_what_is_read_builds_a_valid_prompt(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await self.talk(store, "s1", 2)
             async with store.lease("s1") as lease:
                 call = {"type": "tool_use", "id": "c1", "name": "read_file", "input": {"path": "x"}}

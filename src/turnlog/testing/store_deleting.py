@@ -14,8 +14,7 @@ from .base import GIVES_UP_S, Contract, claim
 class DeletingContract(Contract):
     @claim
     async def test_delete_removes_the_session_and_a_late_writer_cannot_revive_it(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             async with store.lease("s1") as lease:
                 await store.append("s1", [said("hi")], lease=lease)
                 await store.delete("s1")
@@ -85,8 +84,7 @@ class DeletingContract(Contract):
 
     @claim
     async def test_watching_ends_with_the_session_also_if_its_id_is_given_away_at_once(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             watching = store.watch("s1", after=0)
             assert (await anext(watching)).seq == 1
             await store.delete("s1")

@@ -91,8 +91,7 @@ class ErasingContract(Contract):
 
     @claim
     async def test_an_erased_message_is_shown_as_such_and_a_call_goes_with_its_results(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             async with store.lease("s1") as lease:
                 turn = [said("q"), call("c1", "zebra"), result("c1", "zebra found"), answered("done")]
                 await store.append("s1", [*turn, said("again"), call("c2", "ox"), result("c2", "ox"), answered("ok")],
@@ -157,8 +156,7 @@ class ErasingContract(Contract):
 
     @claim
     async def test_redaction_waits_for_a_running_turn_and_takes_the_lease_it_is_given(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await self.talk(store, "s1", 2)
             async with store.lease("s1") as lease:
                 waiting = asyncio.create_task(store.erase("s1", [2], redact=True))
@@ -170,8 +168,7 @@ class ErasingContract(Contract):
 
     @claim
     async def test_erasing_concerns_only_the_session_that_is_meant(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             old = (await store.describe("s1")).incarnation
             await raises(NotFound, store.erase("nosuch", [1]))
             await store.delete("s1")
@@ -182,8 +179,7 @@ class ErasingContract(Contract):
 
     @claim
     async def test_an_erased_log_goes_on_and_opens_again(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await self.talk(store, "s1", 30)
             await store.erase("s1", list(range(2, 40)), redact=True)
             await self.talk(store, "s1", 2, start=31)

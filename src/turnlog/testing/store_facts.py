@@ -27,8 +27,7 @@ class FactsContract(Contract):
 
     @claim
     async def test_the_newest_put_of_a_fact_counts_until_it_is_dropped(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             first = await self.put(store, "s1", a=1, b={"x": [1, None]})
             assert await store.facts("s1", "app") == [Fact("a", 1, first), Fact("b", {"x": [1, None]}, first)]
             second = await self.put(store, "s1", a=2)
@@ -43,8 +42,7 @@ class FactsContract(Contract):
 
     @claim
     async def test_facts_are_found_by_name_by_prefix_and_from_both_ends(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await store.append("s1", [Facts(app="app", put={f"c|{n:02}": n for n in range(20)})])
             await store.append("s1", [Facts(app="app", put={"b": 0, "d": 0}), Facts(app="app2", put={"c|99": 0})])
             await store.append("s2", [opened("s2"), Facts(app="app", put={"c|98": 0})])
@@ -62,8 +60,7 @@ class FactsContract(Contract):
     async def test_facts_survive_reopening_reindexing_and_another_opening(self, place: Path) -> None:
         if not self.durable:
             return
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             for n in range(30):
                 await store.append("s1", [Facts(app="app", put={f"k{n % 7}": n}, drop=(f"k{(n + 1) % 7}",))])
                 await store.append("s1", [entry(type="title", title=f"t{n}")])
@@ -84,8 +81,7 @@ class FactsContract(Contract):
             *(b"", b"\x00\xff", [b"a", {"b": b"c"}], {"$bytes": "x"}, {"$bytes": b"x"}, {"$$bytes": {"$bytes": 1}}),
             *({"$bytes": 1, "x": 2}, None, "", "\x00\ud800", 1.5, -(2**63), 2**64 - 1, True, [], {}, {"": {}}),
         ]
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             await store.append("s1", [Facts(app="app", put={f"v{n:02}": value for n, value in enumerate(values)})])
             found = [fact.value for fact in await store.facts("s1", "app")]
             assert found == values
@@ -108,8 +104,7 @@ class FactsContract(Contract):
             {"app": "app", "drop": ["k"]},
             {"app": "app", "put": {"k": 1}, "drop": ("k",)},
         ]
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             for fields in bad:
                 title = entry(type="title", title="x")
                 await raises(UsageError, store.append("s1", [title, Facts(**fields)]))
@@ -137,8 +132,7 @@ class FactsContract(Contract):
 
     @claim
     async def test_of_racing_appends_that_expect_a_fact_none_is_lost(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
 
             async def count() -> None:
                 for _ in range(5):
@@ -158,8 +152,7 @@ class FactsContract(Contract):
 
     @claim
     async def test_facts_stay_when_messages_are_rewound_and_go_with_the_session(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             async with store.lease("s1") as lease:
                 await store.append("s1", [said("a"), Facts(app="app", put={"k": 1}), answered("b")], lease=lease)
                 await store.append("s1", [Rewind(to=1)], lease=lease)
@@ -178,8 +171,7 @@ class FactsContract(Contract):
     @claim
     async def test_what_a_program_gave_comes_back_and_is_neither_sent_nor_searched(self, place: Path) -> None:
         given = {"id": "msg_1", "role": "user", "content": [{"type": "input_text", "text": "zebra", "\ud800": None}]}
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             bodies = [User(content="hi", raw=given), Assistant(content="oh", raw=[given]), Foreign(raw=given)]
             stored = await store.append("s1", bodies, lease="own")
             assert [e.raw for e in stored] == [given, [given], given]

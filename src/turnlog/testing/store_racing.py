@@ -36,8 +36,7 @@ class RacingContract(Contract):
 
     @claim
     async def test_a_lease_that_comes_with_its_first_append_keeps_others_away_from_then_on(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             async with store.lease("s1", wait_s=0, with_append=True) as lease:
                 [first] = await store.append("s1", [said("one")], lease=lease, expect=1)
                 await raises(Busy, enter(store.lease("s1", wait_s=0)))
@@ -88,8 +87,7 @@ class RacingContract(Contract):
 
     @claim
     async def test_racing_appends_give_each_its_own_seq(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             titles = [store.append("s1", [entry(type="title", title=f"t{n}")]) for n in range(50)]
             got = await asyncio.gather(*titles)
             assert sorted(e[0].seq for e in got) == list(range(2, 52))
@@ -97,8 +95,7 @@ class RacingContract(Contract):
 
     @claim
     async def test_readers_during_appends_see_whole_appends_and_disturb_nothing(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             async with store.lease("s1") as lease:
                 await store.append("s1", [said("x" * 400_000)], lease=lease)
             writing = True
@@ -131,8 +128,7 @@ class RacingContract(Contract):
 
     @claim
     async def test_a_cancelled_append_is_there_or_not_but_never_half(self, place: Path) -> None:
-        async with self.open(place) as store:
-            await store.append("s1", [opened("s1")])
+        async with self.with_session(place) as store:
             for n in range(20):
                 task = asyncio.create_task(
                     store.append("s1", [entry(type="title", title=f"{n}-{m}") for m in range(3)])

@@ -37,27 +37,32 @@ class Telemetry:
         self._contents = contents
         self._silent = silent
 
-    def _span(
-        self,
-        name: str,
-        attributes: dict[str, Any],
-        *,
-        kind: SpanKindName = "internal",
-        parent: TraceParent = tracing.INHERITED,
-    ) -> AbstractContextManager[TracedSpan]:
-        if self._silent:
-            return nullcontext(TracedSpan())
-        return tracing.span(name, attributes, kind=kind, parent=parent)
-
     def _measure(
         self, name: str, unit: str, value: float, attributes: dict[str, Any], buckets: tuple[float, ...]
     ) -> None:
         if not self._silent:
             tracing.measure(name, unit, value, attributes, buckets)
 
-    def _measure_time(self, name: str, start: float, shared: dict[str, Any], span: TracedSpan) -> None:
-        attributes = {**shared, names.ERROR_TYPE: span.error_type or None}
-        self._measure(name, "s", time.perf_counter() - start, attributes, names.SECOND_BUCKETS)
+    @contextmanager
+    def _timed(
+        self,
+        name: str,
+        attributes: dict[str, Any],
+        duration: str,
+        shared: dict[str, Any],
+        *,
+        kind: SpanKindName = "internal",
+        parent: TraceParent = tracing.INHERITED,
+    ) -> Generator[TracedSpan]:
+        """A span, and under the name `duration` how long it lasted, with the attributes that the two share."""
+        start = time.perf_counter()
+        silence = nullcontext(TracedSpan())
+        with silence if self._silent else tracing.span(name, attributes, kind=kind, parent=parent) as span:
+            try:
+                yield span
+            finally:
+                told = {**shared, names.ERROR_TYPE: span.error_type or None}
+                self._measure(duration, "s", time.perf_counter() - start, told, names.SECOND_BUCKETS)
 
     def turn(
         self, session_id: str, agent: str, seq: int, parent: TraceParent, tell: Tell
@@ -75,18 +80,15 @@ class Telemetry:
             names.AGENT: agent,
             names.TURN_SEQ: seq,
         }
-        start = time.perf_counter()
-        with self._span(f"{names.INVOKE_AGENT} {agent}", attributes, parent=parent) as span:
+        shared = {names.OPERATION: names.INVOKE_AGENT, names.AGENT: agent}
+        name = f"{names.INVOKE_AGENT} {agent}"
+        with self._timed(name, attributes, names.TURN_DURATION, shared, parent=parent) as span:
 
             def told(event: Event) -> None:
                 self._note_end(span, event)
                 tell(event)
 
-            try:
-                yield told if span.is_recorded else tell
-            finally:
-                shared = {names.OPERATION: names.INVOKE_AGENT, names.AGENT: agent}
-                self._measure_time(names.TURN_DURATION, start, shared, span)
+            yield told if span.is_recorded else tell
 
     def _note_end(self, span: TracedSpan, event: Event) -> None:
         match event:
@@ -153,12 +155,10 @@ class Telemetry:
             names.REQUEST_MODEL: name or provider or None,
         }
         attributes = {**shared, names.CONVERSATION: session_id, names.CALL_PURPOSE: purpose}
+        called = f"{names.CHAT} {name or provider}".rstrip()
         start = time.perf_counter()
-        with self._span(f"{names.CHAT} {name or provider}".rstrip(), attributes, kind="client") as span:
-            try:
-                yield span, start, shared
-            finally:
-                self._measure_time(names.CALL_DURATION, start, shared, span)
+        with self._timed(called, attributes, names.CALL_DURATION, shared, kind="client") as span:
+            yield span, start, shared
 
     def _note_reply(self, span: TracedSpan, shared: dict[str, Any], reply: Assistant) -> None:
         usage: dict[str, Any] = dict(reply.usage or {})
@@ -184,16 +184,12 @@ class Telemetry:
         name = str(call.get("name", ""))
         shared = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: name, names.TOOL_TYPE: "function"}
         attributes = {**shared, names.CONVERSATION: session_id, names.TOOL_CALL_ID: str(call.get("id", ""))}
-        start = time.perf_counter()
-        with self._span(f"{names.EXECUTE_TOOL} {name}", attributes) as span:
+        with self._timed(f"{names.EXECUTE_TOOL} {name}", attributes, names.TOOL_DURATION, shared) as span:
             self._put(span, names.TOOL_ARGUMENTS, call.get("input"))
-            try:
-                result = await run()
-                if result.is_error:
-                    span.fail("tool_error")
-                self._put(span, names.TOOL_RESULT, as_text(result.content) if span.is_recorded else "")
-            finally:
-                self._measure_time(names.TOOL_DURATION, start, shared, span)
+            result = await run()
+            if result.is_error:
+                span.fail("tool_error")
+            self._put(span, names.TOOL_RESULT, as_text(result.content) if span.is_recorded else "")
         return result
 
     @contextmanager
@@ -205,13 +201,9 @@ class Telemetry:
             names.COMPACTION_TRIGGER: step.trigger,
             names.TOKENS_BEFORE: step.tokens_before,
         }
-        start = time.perf_counter()
-        with self._span(names.COMPACT, attributes) as span:
-            try:
-                yield lambda body: span.put({names.TOKENS_AFTER: body.tokens_after})
-            finally:
-                shared = {names.COMPACTION_TRIGGER: step.trigger}
-                self._measure_time(names.COMPACTION_DURATION, start, shared, span)
+        shared = {names.COMPACTION_TRIGGER: step.trigger}
+        with self._timed(names.COMPACT, attributes, names.COMPACTION_DURATION, shared) as span:
+            yield lambda body: span.put({names.TOKENS_AFTER: body.tokens_after})
 
     def _put_input(self, span: TracedSpan, system: str, messages: list[Any]) -> None:
         if self._contents and span.is_recorded:

@@ -5,7 +5,7 @@ A line that begins with / is a command and never reaches the model; any other li
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -154,9 +154,13 @@ class Chat:
 
     async def go_on(self, console: "Console") -> None:
         """Follows the turn that goes on after an answer."""
+        await self._follow_next(console, lambda row: row.paused)
+
+    async def _follow_next(self, console: "Console", comes: Callable[[Session], object]) -> None:
+        """Follows the next turn of this session; returns at once where the row says that none comes."""
         while (turn := self.t.running(self.row)) is None:
             self.row = await current(self.t, self.row)
-            if not self.row.paused:
+            if not comes(self.row):
                 return
             await asyncio.sleep(0.01)
         self.other_turns.own_turn(turn.seq)
@@ -233,14 +237,7 @@ class Chat:
         """Messages that a crash left waiting are answered first."""
         console.show(f"· {self.words('answering')}", "quiet")
         await self.t.resume()
-        while (turn := self.t.running(self.row)) is None:
-            self.row = await current(self.t, self.row)
-            if not self.row.received:
-                return
-            await asyncio.sleep(0.01)
-        self.other_turns.own_turn(turn.seq)
-        await self._follow(turn.follow(), console)
-        await self.refresh()
+        await self._follow_next(console, lambda row: row.received)
 
 
 async def _asked(console: "Console", draft: str) -> tuple[str | None, bool]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import to_builtins
 
-from ..options import Flags, common, flags_now
-from ..output import write, write_json
+from ..options import common, flags_now, report
 
 if TYPE_CHECKING:
     from ...interchange.backup import BackupSummary
@@ -28,13 +27,9 @@ def backup(file: Path) -> None:
     from ...interchange import backup as backups
     from ..progress import bar
 
-    flags = flags_now()
     with bar("Backing up sessions") as progress:
-        summary = asyncio.run(backups.backup(_store_url(flags), file, progress=progress))
-    if flags.json:
-        write_json(to_builtins(summary))
-    else:
-        write(f"{file}: {_told(summary)}")
+        summary = asyncio.run(backups.backup(_store_url(), file, progress=progress))
+    report(to_builtins(summary), f"{file}: {_told(summary)}")
 
 
 @click.command()
@@ -51,26 +46,20 @@ def restore(file: Path, only_check: bool) -> None:
     from ...interchange import backup as backups
     from ..progress import bar
 
-    flags = flags_now()
     if only_check:
         summary = backups.check(file)
-        if flags.json:
-            write_json(to_builtins(summary))
-        else:
-            write(f"{file} is whole: {_told(summary)}")
+        report(to_builtins(summary), f"{file} is whole: {_told(summary)}")
         return
     with bar("Restoring sessions") as progress:
-        done = asyncio.run(backups.restore(file, _store_url(flags), progress=progress))
-    if flags.json:
-        write_json(to_builtins(done))
-    else:
-        new = f"{done.entries} entries, {done.facts} facts, {done.said} channel messages, {done.memos} memos"
-        write(f"{done.sessions} sessions; added {new}")
+        done = asyncio.run(backups.restore(file, _store_url(), progress=progress))
+    new = f"{done.entries} entries, {done.facts} facts, {done.said} channel messages, {done.memos} memos"
+    report(to_builtins(done), f"{done.sessions} sessions; added {new}")
 
 
-def _store_url(flags: Flags) -> str:
+def _store_url() -> str:
     from ...settings import load
 
+    flags = flags_now()
     return load(home=flags.home, flags={"store.url": flags.store_url}).store_url()
 
 

@@ -12,8 +12,8 @@ from ... import __version__
 from ...errors import UsageError
 from ...stores.disk.files import disk_errors
 from ...testing.bench import KINDS, measure
-from ..options import common, flags_now
-from ..output import table, write, write_json
+from ..options import common, flags_now, report
+from ..output import table
 
 
 @click.command()
@@ -35,13 +35,9 @@ def bench(kind: str, messages: int, place: str | None) -> None:
         figures = asyncio.run(measure(KINDS[kind], Path(folder), messages))
     on = {"version": __version__, "python": platform.python_version(), "system": platform.platform()}
     on |= {"kind": kind, "dir": place or tempfile.gettempdir()}
-    if flags_now().json:
-        write_json({**on, "figures": to_builtins(figures)})
-        return
-    write(" · ".join(on.values()))
     cells = [(f.what, f"{f.median_ms:,.2f} ms", f"{f.slowest_ms:,.2f} ms", f"{f.count} times") for f in figures]
-    for line in table([("", "median", "slowest", ""), *cells]):
-        write(line)
+    lines = table([("", "median", "slowest", ""), *cells])
+    report({**on, "figures": to_builtins(figures)}, " · ".join(on.values()), *lines)
 
 
 def refuse_store(command: str) -> None:

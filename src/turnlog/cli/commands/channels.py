@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...errors import MissingExtra
-from ..options import Flags, common, flags_now, opened, with_turnlog
-from ..output import columns_of_screen, table, write, write_json
+from ..options import Flags, common, flags_now, opened, report, with_turnlog
+from ..output import columns_of_screen, table, write
 from ..session_names import age
 
 if TYPE_CHECKING:
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 YOU = 5
 """The id of the person at this terminal, on the imitated platform."""
 TOKEN = "1:try"  # noqa: S105 - of an imitated platform
-
-
-def register(cli: click.Group, sessions: click.Group | None = None) -> None:
-    cli.add_command(channels)
 
 
 @click.group()
@@ -61,12 +57,9 @@ async def outbox(t: "Turnlog", flags: Flags) -> None:
     from ...channels.outbox import ENDED, WAITING, replies_in
 
     replies = await replies_in(t.ledger(WAITING, ENDED), WAITING, ENDED)
-    if flags.json:
-        write_json({"replies": [_row(reply_id, reply) for reply_id, reply in replies]})
-        return
     cells = [(x.channel_id, x.state, age(x.order), x.why) for _, x in replies]
-    for line in table(cells, columns_of_screen()) if cells else ["Nothing is on its way."]:
-        write(line)
+    lines = table(cells, columns_of_screen()) or ["Nothing is on its way."]
+    report({"replies": [_row(reply_id, reply) for reply_id, reply in replies]}, *lines)
 
 
 def _row(reply_id: str, reply: "OutgoingReply") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import to_builtins
@@ -10,8 +10,7 @@ from msgspec import to_builtins
 from ...errors import UsageError
 from ...stores.disk.files import disk_errors
 from ..escaping import inline
-from ..options import common, flags_now
-from ..output import write, write_json
+from ..options import common, report
 from ..progress import bar
 
 if TYPE_CHECKING:
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
 
 PROBLEMS = 1
 """Exit code if something needs a repair, so that a script need not read the report."""
-
-
-def register(cli: click.Group, sessions: click.Group) -> None:
-    cli.add_command(doctor)
 
 
 @click.command()
@@ -46,8 +41,8 @@ def doctor(path: str, repair_now: bool, revert: bool, yes: bool) -> int:
         raise UsageError("--apply and --revert exclude one another", hint="Give one of them.")
     if revert:
         return _revert(path)
-    report = _examined(path)
-    return _apply(path, report, yes) if repair_now else _tell(report)
+    found = _examined(path)
+    return _apply(path, found, yes) if repair_now else _tell(found)
 
 
 def _examined(path: str) -> "Report":
@@ -61,20 +56,17 @@ def _revert(path: str) -> int:
     from ...interchange.doctor import revert
 
     restored = revert(path)
-    if flags_now().json:
-        write_json({"restored": list(restored)})
-    else:
-        for line in (*(f"put back: {inline(file)}" for file in restored), f"Files put back: {len(restored)}"):
-            write(line)
+    lines = [*(f"put back: {inline(file)}" for file in restored), f"Files put back: {len(restored)}"]
+    report({"restored": list(restored)}, *lines)
     return 0
 
 
-def _apply(path: str, report: "Report", yes: bool) -> int:
+def _apply(path: str, found: "Report", yes: bool) -> int:
     """Examines the files again after the repairs, and reports what is left."""
     from ...interchange.doctor import apply
 
-    if not yes and sys.stdin.isatty() and _has_repairs(report):
-        for line in _lines(report):
+    if not yes and sys.stdin.isatty() and _has_repairs(found):
+        for line in _lines(found):
             click.echo(line, err=True)
         if not click.confirm(f"Carry out the repairs in {inline(path)}?", err=True):
             raise UsageError("nothing was changed", hint="Say yes, or give --yes.")
@@ -83,20 +75,14 @@ def _apply(path: str, report: "Report", yes: bool) -> int:
     return _tell(_examined(path), repaired)
 
 
-def _has_repairs(report: "Report") -> bool:
-    return any(problem.repair and not problem.repair.startswith("none") for problem in report.problems)
+def _has_repairs(found: "Report") -> bool:
+    return any(problem.repair and not problem.repair.startswith("none") for problem in found.problems)
 
 
-def _tell(report: "Report", repaired: "Repaired | None" = None) -> int:
-    if flags_now().json:
-        shown: dict[str, Any] = to_builtins(report)
-        if repaired:
-            shown |= {"changed": list(repaired.changed), "backup": repaired.backup}
-        write_json(shown)
-    else:
-        for line in (*(_repaired_lines(repaired) if repaired else ()), *_lines(report)):
-            write(line)
-    return PROBLEMS if any(problem.needs_repair for problem in report.problems) else 0
+def _tell(found: "Report", repaired: "Repaired | None" = None) -> int:
+    more = {"changed": list(repaired.changed), "backup": repaired.backup} if repaired else {}
+    report({**to_builtins(found), **more}, *(_repaired_lines(repaired) if repaired else ()), *_lines(found))
+    return PROBLEMS if any(problem.needs_repair for problem in found.problems) else 0
 
 
 def _repaired_lines(repaired: "Repaired") -> Iterator[str]:
@@ -106,18 +92,18 @@ def _repaired_lines(repaired: "Repaired") -> Iterator[str]:
         yield f"The files as they were: {inline(repaired.backup)} (--revert puts them back)"
 
 
-def _lines(report: "Report") -> Iterator[str]:
-    for problem in report.problems:
+def _lines(found: "Report") -> Iterator[str]:
+    for problem in found.problems:
         yield f"{inline(problem.where)}: {inline(problem.what)}"
         if problem.repair:
             yield f"  repair: {inline(problem.repair)}"
-    sqlite = report.sqlite
+    sqlite = found.sqlite
     yield f"SQLite {sqlite.library}: {sqlite.verdict}"
     for base in sqlite.databases:
         yield f"{inline(base.path)}: {base.bytes:,} bytes, {base.journal_mode}, integrity {inline(base.integrity)}"
-    if not report.problems:
+    if not found.problems:
         yield "No problems."
-    elif any(problem.needs_repair for problem in report.problems):
-        yield f"Problems: {len(report.problems)}"
+    elif any(problem.needs_repair for problem in found.problems):
+        yield f"Problems: {len(found.problems)}"
     else:
-        yield f"Problems: {len(report.problems)} (none needs a repair)"
+        yield f"Problems: {len(found.problems)} (none needs a repair)"

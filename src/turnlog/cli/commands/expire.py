@@ -6,18 +6,13 @@ import click
 from msgspec import to_builtins
 
 from ...errors import UsageError
-from ..options import Flags, common, with_turnlog
-from ..output import columns_of_screen, table, write, write_json
+from ..options import Flags, common, report, with_turnlog
+from ..output import columns_of_screen, table
 from ..session_names import change_session, session_argument
 
 if TYPE_CHECKING:
     from ...core.session import StatusValue
     from ...library import Turnlog
-
-
-def register(cli: click.Group, sessions: click.Group) -> None:
-    for command in (expire, trash, restore):
-        sessions.add_command(command)
 
 
 @click.command()
@@ -35,12 +30,9 @@ async def expire(t: "Turnlog", flags: Flags, dry_run: bool, apply_: bool) -> Non
     if dry_run == apply_:
         raise UsageError("give --dry-run or --apply", hint="Try --dry-run first.")
     due = await t.expire(apply=apply_)
-    if flags.json:
-        write_json({"expired": to_builtins(due), "applied": apply_})
-        return
     rows = [(step.session_id, step.action, step.reason) for step in due]
-    for line in table(rows, columns_of_screen()) if rows else ["Nothing is due."]:
-        write(line)
+    lines = table(rows, columns_of_screen()) or ["Nothing is due."]
+    report({"expired": to_builtins(due), "applied": apply_}, *lines)
 
 
 @click.command()

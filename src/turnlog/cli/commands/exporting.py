@@ -33,10 +33,6 @@ IN_CHAT = {"md": "md", "jsonl": "native", "html": "html"}
 """The argument of /export → the format; the argument is also the file's suffix."""
 
 
-def register(cli: click.Group, sessions: click.Group) -> None:
-    sessions.add_command(export_session)
-
-
 @click.command("export")
 @session_argument
 @click.option("--format", "form", type=click.Choice(FORMATS), default="md", help="What to write [md].")

@@ -6,9 +6,7 @@ from msgspec import to_builtins
 from ...access.own_files import kept
 from ...settings import load
 from ...tools.kept import KeptFiles
-from ..escaping import escape
-from ..options import common, flags_now
-from ..output import write, write_json
+from ..options import common, flags_now, report
 
 
 @click.group()
@@ -33,13 +31,10 @@ def _kept() -> KeptFiles:
 def list_files(session: str | None) -> None:
     """The newest first."""
     found = [record for _, record in _kept().records(session)]
-    if flags_now().json:
-        shown = [{**to_builtins(one), "before": None if one.before is None else "kept"} for one in found]
-        write_json({"files": shown})
-        return
-    for one in found:
-        what = "created" if one.before is None else "replaced"
-        write(escape(f"{what} {one.path}  in {one.workspace}  by {one.session}"))
+    shown = [{**to_builtins(one), "before": None if one.before is None else "kept"} for one in found]
+    verbs = ["created" if one.before is None else "replaced" for one in found]
+    lines = [f"{v} {one.path}  in {one.workspace}  by {one.session}" for v, one in zip(verbs, found, strict=True)]
+    report({"files": shown}, *lines)
 
 
 @files.command("undo")
@@ -50,7 +45,5 @@ def list_files(session: str | None) -> None:
 def undo(path: str | None, session: str | None, force: bool) -> None:
     """Give a file its former content; a file that was new is removed."""
     record = _kept().undo(session, path, force=force)
-    if flags_now().json:
-        write_json({"path": record.path, "workspace": record.workspace, "session": record.session})
-    else:
-        write(escape(f"{record.path} in {record.workspace} is as it was."))
+    found = {"path": record.path, "workspace": record.workspace, "session": record.session}
+    report(found, f"{record.path} in {record.workspace} is as it was.")

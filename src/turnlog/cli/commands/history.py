@@ -9,7 +9,7 @@ from ...core.prompt import as_dict
 from ...errors import UsageError
 from ...texts import words_here
 from ..chat.transcript_view import lines_of
-from ..options import Flags, common, with_turnlog
+from ..options import Flags, common, report, with_turnlog
 from ..output import stream_json, table, to_json, write, write_json
 from ..session_names import change_session, resolve, session_argument
 
@@ -59,12 +59,8 @@ async def explain(t: "Turnlog", flags: Flags, session: str, seq: int | None) -> 
     found = [entry for entry in await t.sessions.explain(row.id) if seq in (None, entry.seq)]
     if seq is not None and not found:
         raise UsageError(f"session {row.id} has no entry {seq}", hint=f"It has entries 1 to {row.last_seq}.")
-    if flags.json:
-        write_json(to_builtins(found))
-        return
     rows = [(str(e.seq), e.type, e.state, f"by {e.by}" if e.by is not None else "") for e in found]
-    for line in table(rows):
-        write(line)
+    report(to_builtins(found), *table(rows))
 
 
 @click.command()
@@ -80,14 +76,11 @@ async def compact(t: "Turnlog", flags: Flags, session: str, focus: str, dry_run:
     turnlog compact my-project --dry-run
     turnlog compact my-project --focus "the open invoices"
     """
-    report = await t.compact(await resolve(t, flags, session), focus=focus, dry_run=dry_run)
-    if flags.json:
-        write_json(to_builtins(report))
-        return
-    verb = "Compacted" if report.applied else "Would compact"
-    first, last = report.covers
-    write(f"{verb} entries {first}–{last}: ~{report.tokens_before:,} → ~{report.tokens_after:,} tokens")
-    write(report.summary)
+    done = await t.compact(await resolve(t, flags, session), focus=focus, dry_run=dry_run)
+    verb = "Compacted" if done.applied else "Would compact"
+    first, last = done.covers
+    head = f"{verb} entries {first}–{last}: ~{done.tokens_before:,} → ~{done.tokens_after:,} tokens"
+    report(to_builtins(done), head, done.summary)
 
 
 @click.command("undo-compact")
@@ -130,15 +123,9 @@ async def fidelity(t: "Turnlog", flags: Flags, session: str) -> None:
     compaction has it, and searchable if search_history finds it.
     """
     found = await t.sessions.fidelity((await resolve(t, flags, session)).id)
-    if flags.json:
-        write_json(to_builtins(found))
-        return
-    if not found:
-        write("No compaction yet.")
-        return
     head = ("compaction", "covers", "identifiers", "kept", "searchable", "lost", "summary", "price")
-    for line in table([head, *map(_fidelity_row, found)]):
-        write(line)
+    lines = table([head, *map(_fidelity_row, found)]) if found else ["No compaction yet."]
+    report(to_builtins(found), *lines)
 
 
 def _fidelity_row(one: "Fidelity") -> tuple[str, ...]:

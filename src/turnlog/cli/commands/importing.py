@@ -8,8 +8,7 @@ from msgspec import to_builtins
 
 from ...errors import UsageError
 from ..escaping import inline
-from ..options import Flags, common, with_turnlog
-from ..output import write, write_json
+from ..options import Flags, common, report, with_turnlog
 
 if TYPE_CHECKING:
     from ...interchange.importing import Imported
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
 
 LEFT_OUT = 1
 """Exit code if something was not imported."""
-
-
-def register(cli: click.Group, sessions: click.Group) -> None:
-    sessions.add_command(import_sessions)
 
 
 @click.command("import")
@@ -51,15 +46,11 @@ async def import_sessions(t: "Turnlog", flags: Flags, path: str, key: str | None
     else:
         with bar("Importing") as progress:
             found = await import_path(t, path, agent=flags.agent_name, key=key, progress=progress)
-    if flags.json:
-        write_json({"sessions": to_builtins(found)})
-    else:
-        for line in report(found):
-            write(line)
+    report({"sessions": to_builtins(found)}, *outcome_lines(found))
     return 0 if all(item.id for item in found) else LEFT_OUT
 
 
-def report(found: "Sequence[Imported]") -> list[str]:
+def outcome_lines(found: "Sequence[Imported]") -> list[str]:
     lines: list[str] = []
     for item in found:
         lines.append(f"{inline(item.source)}: {_outcome(item)}")

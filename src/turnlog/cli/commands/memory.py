@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import to_builtins
 
-from ..options import Flags, common, with_turnlog
-from ..output import columns_of_screen, table, write, write_json
+from ..options import Flags, common, report, with_turnlog
+from ..output import columns_of_screen, table
 from ..session_names import age
 
 if TYPE_CHECKING:
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from ...memory import Memo
 
 SHOWN_CHARS = 200
-
-
-def register(cli: click.Group, sessions: click.Group | None = None) -> None:
-    cli.add_command(memory)
 
 
 @click.group()
@@ -41,7 +37,7 @@ def memory() -> None:
 async def list_(t: "Turnlog", flags: Flags, limit: int, before: int | None, owner: str | None) -> None:
     """List memos, newest first."""
     memo = await t.memory()
-    _show(await memo.list(agent=flags.agent, owner=owner, before=before, limit=limit), as_json=flags.json)
+    _show(await memo.list(agent=flags.agent, owner=owner, before=before, limit=limit))
 
 
 @memory.command()
@@ -53,7 +49,7 @@ async def list_(t: "Turnlog", flags: Flags, limit: int, before: int | None, owne
 async def search(t: "Turnlog", flags: Flags, words: str, limit: int, owner: str | None) -> None:
     """Find memos with all these words, best first."""
     memo = await t.memory()
-    _show(await memo.search(words, agent=flags.agent, owner=owner, limit=limit), as_json=flags.json)
+    _show(await memo.search(words, agent=flags.agent, owner=owner, limit=limit))
 
 
 @memory.command()
@@ -63,16 +59,9 @@ async def search(t: "Turnlog", flags: Flags, words: str, limit: int, owner: str 
 async def forget(t: "Turnlog", flags: Flags, id_: int) -> None:
     """Delete one memo, for good."""
     await (await t.memory()).forget(id_)
-    if flags.json:
-        write_json({"id": id_, "forgotten": True})
-    else:
-        write(f"forgotten: {id_}")
+    report({"id": id_, "forgotten": True}, f"forgotten: {id_}")
 
 
-def _show(memos: "list[Memo]", *, as_json: bool) -> None:
-    if as_json:
-        write_json({"memos": to_builtins(memos)})
-        return
+def _show(memos: "list[Memo]") -> None:
     rows = [(str(m.id), m.agent, m.owner, age(m.ts), " ".join(m.text[:SHOWN_CHARS].split())) for m in memos]
-    for line in table(rows, columns_of_screen()) if rows else []:
-        write(line)
+    report({"memos": to_builtins(memos)}, *table(rows, columns_of_screen()))

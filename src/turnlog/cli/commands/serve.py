@@ -4,33 +4,22 @@ import asyncio
 import gc
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ...errors import MissingExtra, UsageError
-from ..options import approve_option, common, flags_now, settings_of
-from ..output import columns_of_screen, table, write, write_json
+from ..options import KEPT, approve_option, common, flags_now, report, settings_of
+from ..output import columns_of_screen, table, write
 
 if TYPE_CHECKING:
     from ...server.http.auth import Token, Tokens
 
+T = TypeVar("T")
 DAY_MS = 24 * 3600 * 1000
 _UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": DAY_MS, "w": 7 * DAY_MS}
-
-
-def _root_flag(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Like `common`, but here --agent has another meaning."""
-    if value:
-        ctx.find_root().ensure_object(dict)[param.name] = value
-
-
-def register(cli: click.Group, sessions: click.Group | None = None) -> None:
-    cli.add_command(serve)
-    cli.add_command(token)
 
 
 @click.command()
@@ -123,9 +112,9 @@ def token() -> None:
 @click.option("--scope", "scopes", multiple=True, required=True, metavar="S", help="chat, read or admin; repeatable.")
 @click.option("--agent", "agents", multiple=True, metavar="A", help="Only for this agent; repeatable.")
 @click.option("--expires", metavar="WHEN", help="30d, 12h, or a time such as 2030-01-31.")
-@click.option("--home", callback=_root_flag, expose_value=False, metavar="DIR")
-@click.option("--store", "store_url", callback=_root_flag, expose_value=False, metavar="URL")
-@click.option("--json", callback=_root_flag, expose_value=False, is_flag=True)
+@click.option("--home", metavar="DIR", **KEPT)  # not `common`: --agent has another meaning here
+@click.option("--store", "store_url", metavar="URL", **KEPT)
+@click.option("--json", is_flag=True, **KEPT)
 def create(name: str, scopes: tuple[str, ...], agents: tuple[str, ...], expires: str | None) -> None:
     """Create a token. It is shown only once.
 
@@ -133,16 +122,10 @@ def create(name: str, scopes: tuple[str, ...], agents: tuple[str, ...], expires:
     turnlog token create ann --scope chat --expires 30d
     """
     until = parse_expiry(expires, datetime.now(UTC)) if expires else None
-
-    async def work() -> tuple["Token", str]:
-        async with _tokens(create=True) as tokens:
-            return await tokens.create(name, scopes, agents=agents or None, expires_at=until)
-
-    made, text = asyncio.run(work())
-    if flags_now().json:
-        write_json({"id": made.id, "token": text, "scopes": list(made.scopes)})
-    else:
-        write(text)
+    made, text = _with_tokens(
+        lambda tokens: tokens.create(name, scopes, agents=agents or None, expires_at=until), create=True
+    )
+    report({"id": made.id, "token": text, "scopes": list(made.scopes)}, text)
 
 
 @token.command("list")
@@ -153,17 +136,8 @@ def list_tokens() -> None:
     \b
     turnlog token list --json
     """
-
-    async def work() -> list["Token"]:
-        async with _tokens() as tokens:
-            return await tokens.list()
-
-    rows = [_row(made) for made in asyncio.run(work())]
-    if flags_now().json:
-        write_json({"tokens": rows})
-        return
-    for line in table([_cells(row) for row in rows], columns_of_screen()) if rows else []:
-        write(line)
+    rows = [_row(made) for made in _with_tokens(lambda tokens: tokens.list())]
+    report({"tokens": rows}, *table([_cells(row) for row in rows], columns_of_screen()))
 
 
 @token.command()
@@ -175,25 +149,19 @@ def revoke(id_: str) -> None:
     \b
     turnlog token revoke 3f9a12bc77de
     """
-
-    async def work() -> "Token":
-        async with _tokens() as tokens:
-            return await tokens.revoke(id_)
-
-    made = asyncio.run(work())
-    if flags_now().json:
-        write_json({"id": made.id, "revoked": True})
-    else:
-        write(f"revoked {made.id} ({made.name})")
+    made = _with_tokens(lambda tokens: tokens.revoke(id_))
+    report({"id": made.id, "revoked": True}, f"revoked {made.id} ({made.name})")
 
 
-@asynccontextmanager
-async def _tokens(*, create: bool = False) -> AsyncGenerator["Tokens"]:
+def _with_tokens(work: "Callable[[Tokens], Awaitable[T]]", *, create: bool = False) -> T:
     from ...server.http.auth import TOKEN_SPACES, Tokens
     from ...wiring import open_ledger
 
-    async with open_ledger(*TOKEN_SPACES, **settings_of(flags_now()), create=create) as ledger:
-        yield Tokens(ledger)
+    async def opened_work() -> T:
+        async with open_ledger(*TOKEN_SPACES, **settings_of(flags_now()), create=create) as ledger:
+            return await work(Tokens(ledger))
+
+    return asyncio.run(opened_work())
 
 
 def parse_expiry(text: str, now: datetime) -> int:

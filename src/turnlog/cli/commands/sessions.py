@@ -13,7 +13,7 @@ from ...core.survey import survey
 from ...errors import UsageError
 from ...texts import words_here
 from ..chat.transcript_view import lines_of
-from ..options import Flags, common, flags_now, with_turnlog
+from ..options import Flags, common, report, with_turnlog
 from ..output import columns_of_screen, stream_json, table, to_json, write, write_json
 from ..session_names import age, called, change_session, resolve, row_json, session_argument, shown_key
 
@@ -118,7 +118,7 @@ async def delete(t: "Turnlog", flags: Flags, session: str, yes: bool) -> None:
     if not yes and not click.confirm(f"Delete {called(row)} with {row.message_count} messages for good?"):
         raise UsageError("nothing was deleted", hint="Say yes, or give --yes.")
     await t.sessions.delete(row.id)
-    _tell(flags, {"id": row.id}, f"Deleted: {called(row)}")
+    report({"id": row.id}, f"Deleted: {called(row)}")
 
 
 @sessions.command()
@@ -156,11 +156,7 @@ async def erase(
     row = await resolve(t, flags, session) if session is not None else None
     async with _convlog(t.settings.store_url()) as convlog:
         done = await t.erase(row, seqs=seqs, text=text, redact=redact, derived=derived, apply=yes, convlog=convlog)
-    if flags.json:
-        write_json(to_builtins(done))
-        return
-    for line in erased_lines(done, derived=derived):
-        write(line)
+    report(to_builtins(done), *erased_lines(done, derived=derived))
 
 
 @asynccontextmanager
@@ -201,7 +197,7 @@ def _place(one: "FoundWords", verb: str) -> str:
 async def fork(t: "Turnlog", flags: Flags, session: str, at: int | None, label: str | None) -> None:
     """Create a session with a copy of this one's past."""
     row = await t.sessions.fork((await resolve(t, flags, session)).id, at=at, label=label)
-    _tell(flags, {"id": row.id}, row.id)
+    report({"id": row.id}, row.id)
 
 
 @sessions.command()
@@ -252,12 +248,8 @@ async def search(t: "Turnlog", flags: Flags, words: tuple[str, ...], limit: int)
     "a phrase"  begin*  -without  from:NAME  after:2026-11-01  before:2026-12-01  in:SESSION
     """
     hits = await t.sessions.search(" ".join(words), scope=Query(agent=flags.agent, limit=limit))
-    if flags.json:
-        write_json({"hits": to_builtins(hits)})
-        return
     rows = [(hit.session_id, str(hit.seq), hit.time[:10], hit.role, hit.state, marked(hit)) for hit in hits]
-    for line in table(rows, columns_of_screen()) if rows else ["Nothing found."]:
-        write(line)
+    report({"hits": to_builtins(hits)}, *(table(rows, columns_of_screen()) or ["Nothing found."]))
 
 
 @sessions.command()
@@ -269,7 +261,7 @@ async def reindex(t: "Turnlog", flags: Flags) -> None:
 
     with bar("Reindexing") as progress:
         count = await t.sessions.reindex(progress)
-    _tell(flags, {"sessions": count}, f"{count} sessions")
+    report({"sessions": count}, f"{count} sessions")
 
 
 @click.command()
@@ -286,24 +278,12 @@ def copy(source: str, target: str) -> None:
     """
     import asyncio
 
-    flags = flags_now()
+    from ...sessions.copying import copy_between
+    from ..progress import bar
 
-    async def work() -> None:
-        from ...sessions.copying import copy_between
-        from ..progress import bar
-
-        with bar("Copying sessions") as progress:
-            done = await copy_between(source, target, progress=progress)
-        _tell(flags, to_builtins(done), f"{done.sessions} sessions, {done.entries} new entries, digest {done.digest}")
-
-    asyncio.run(work())
+    with bar("Copying sessions") as progress:
+        done = asyncio.run(copy_between(source, target, progress=progress))
+    report(to_builtins(done), f"{done.sessions} sessions, {done.entries} new entries, digest {done.digest}")
 
 
 sessions.add_command(copy)
-
-
-def _tell(flags: Flags, value: object, text: str) -> None:
-    if flags.json:
-        write_json(value)
-    else:
-        write(text)

@@ -2,8 +2,8 @@
 
 import click
 
-from ..options import common, flags_now
-from ..output import columns_of_screen, table, write, write_json
+from ..options import common, flags_now, report
+from ..output import columns_of_screen, table, write
 
 
 @click.command()
@@ -21,11 +21,7 @@ def config() -> None:
     flags = flags_now()
     given = {"store.url": flags.store_url, "model.name": flags.model, "session.preset": flags.preset}
     rows = explain(load(home=flags.home, flags=given))
-    if flags.json:
-        write_json(rows)
-        return
-    for line in table([(row["key"], row["origin"], str(row["value"])) for row in rows], columns_of_screen()):
-        write(line)
+    report(rows, *table([(row["key"], row["origin"], str(row["value"])) for row in rows], columns_of_screen()))
 
 
 @click.command()

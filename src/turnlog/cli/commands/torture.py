@@ -7,8 +7,7 @@ from msgspec import to_builtins
 
 from ...stores.disk.files import disk_errors
 from ...testing.torture import KINDS, TortureCounts, run_rounds
-from ..options import common, flags_now
-from ..output import write, write_json
+from ..options import common, report
 from .bench import refuse_store
 
 
@@ -37,9 +36,9 @@ def torture(kind: str, kills: int, seconds: float | None, place: str | None, see
     tally = TortureCounts(kind, random.SystemRandom().randrange(10**6) if seed is None else seed)
     with disk_errors("the temporary store cannot be used"):
         run_rounds(tally, kills, seconds, place)
-    if flags_now().json:
-        write_json(to_builtins(tally))
-        return
-    write(f"{tally.kills} processes killed in {tally.seconds:.1f} s, {tally.kind}, seed {tally.seed}")
-    write(f"{tally.accepted} messages accepted, {tally.answered} answered, {tally.compactions} compactions")
-    write("Nothing lost, nothing doubled, every prompt valid.")
+    report(
+        to_builtins(tally),
+        f"{tally.kills} processes killed in {tally.seconds:.1f} s, {tally.kind}, seed {tally.seed}",
+        f"{tally.accepted} messages accepted, {tally.answered} answered, {tally.compactions} compactions",
+        "Nothing lost, nothing doubled, every prompt valid.",
+    )

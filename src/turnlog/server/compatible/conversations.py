@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from litestar import Response, delete, get, post
+from litestar import Response, Router, delete, get, post
 from msgspec.structs import replace
 
 from ...access.conversations import OwnConversations
@@ -16,7 +16,6 @@ from .errors import InvalidField, Unknown
 from .reading import RequestFields
 from .stored_responses import log_items
 
-TAGS = ["compatible"]
 ITEMS_MAX = 20
 """Items of one request."""
 
@@ -26,12 +25,13 @@ def _of(request: AnyRequest) -> OwnConversations:
     return service_of(request).conversations_for(relaying_of(request).principal)
 
 
-async def _found(conversations: OwnConversations, conversation_id: str) -> Session:
+async def _found(request: AnyRequest, conversation_id: str) -> tuple[OwnConversations, Session]:
+    conversations = _of(request)
     session = ids.conversation_session(conversation_id)
     if session is None:
         raise responses.conversation_not_found(conversation_id)
     try:
-        return await conversations.get(session)
+        return conversations, await conversations.get(session)
     except NotFound as error:
         raise responses.conversation_not_found(conversation_id) from error
 
@@ -62,7 +62,7 @@ def _object(row: Session, metadata: dict[str, str]) -> dict[str, Any]:
     return {"id": ids.conversation(row.id), "object": "conversation", "created_at": created, "metadata": metadata}
 
 
-@post("/v1/conversations", status_code=200, operation_id="createConversation", summary="A new session", tags=TAGS)
+@post("/", status_code=200, operation_id="createConversation", summary="A new session")
 async def create(request: AnyRequest) -> Response[bytes]:
     conversations = _of(request)
     fields = RequestFields(await reading.body_of(request) or b"{}")
@@ -71,72 +71,44 @@ async def create(request: AnyRequest) -> Response[bytes]:
     return models.answer(_object(made.row, metadata))
 
 
-@get("/v1/conversations/{conversation_id:str}", operation_id="getConversation", summary="A session", tags=TAGS)
+@get("/{conversation_id:str}", operation_id="getConversation", summary="A session")
 async def retrieve(request: AnyRequest, conversation_id: str) -> Response[bytes]:
-    conversations = _of(request)
-    return await _told(conversations, await _found(conversations, conversation_id))
+    return await _told(*await _found(request, conversation_id))
 
 
-@post(
-    "/v1/conversations/{conversation_id:str}",
-    status_code=200,
-    operation_id="updateConversation",
-    summary="Set its metadata",
-    tags=TAGS,
-)
+@post("/{conversation_id:str}", status_code=200, operation_id="updateConversation", summary="Set its metadata")
 async def update(request: AnyRequest, conversation_id: str) -> Response[bytes]:
-    conversations = _of(request)
-    row = await _found(conversations, conversation_id)
+    conversations, row = await _found(request, conversation_id)
     fields = RequestFields(await reading.body_of(request))
     fields.needed("metadata", dict[str, Any])
     await conversations.update(row, responses.metadata_of(fields))
     return await _told(conversations, row)
 
 
-@delete(
-    "/v1/conversations/{conversation_id:str}",
-    status_code=200,
-    operation_id="deleteConversation",
-    summary="Erase the session",
-    tags=TAGS,
-)
+@delete("/{conversation_id:str}", status_code=200, operation_id="deleteConversation", summary="Erase the session")
 async def erase(request: AnyRequest, conversation_id: str) -> Response[bytes]:
-    conversations = _of(request)
-    await conversations.delete(await _found(conversations, conversation_id))
+    conversations, row = await _found(request, conversation_id)
+    await conversations.delete(row)
     return models.answer({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
 
-@post(
-    "/v1/conversations/{conversation_id:str}/items",
-    status_code=200,
-    operation_id="createItems",
-    summary="Add items",
-    tags=TAGS,
-)
+@post("/{conversation_id:str}/items", status_code=200, operation_id="createItems", summary="Add items")
 async def add_items(request: AnyRequest, conversation_id: str) -> Response[bytes]:
-    conversations = _of(request)
-    row = await _found(conversations, conversation_id)
+    conversations, row = await _found(request, conversation_id)
     messages = _read(RequestFields(await reading.body_of(request)), is_needed=True)
     added = await conversations.add(row, messages)
     return models.answer(paging.listed(log_items(row, added)))
 
 
-@get("/v1/conversations/{conversation_id:str}/items", operation_id="listItems", summary="The items", tags=TAGS)
+@get("/{conversation_id:str}/items", operation_id="listItems", summary="The items")
 async def list_items(request: AnyRequest, conversation_id: str) -> Response[bytes]:
-    conversations = _of(request)
-    row = await _found(conversations, conversation_id)
+    conversations, row = await _found(request, conversation_id)
     return models.answer(paging.page(request, log_items(row, await conversations.entries(row))))
 
 
-@get(
-    "/v1/conversations/{conversation_id:str}/items/{item_id:str}",
-    operation_id="getItem",
-    summary="An item",
-    tags=TAGS,
-)
+@get("/{conversation_id:str}/items/{item_id:str}", operation_id="getItem", summary="An item")
 async def get_item(request: AnyRequest, conversation_id: str, item_id: str) -> Response[bytes]:
-    conversations = _of(request)
-    row = await _found(conversations, conversation_id)
+    _, row = await _found(request, conversation_id)
     place = ids.item_place(item_id)
     found = await stored_responses.item(relaying_of(request), item_id) if place and place.session == row.id else None
     if found is None:
@@ -149,15 +121,13 @@ def _item_not_found(item_id: str) -> Unknown:
 
 
 @delete(
-    "/v1/conversations/{conversation_id:str}/items/{item_id:str}",
+    "/{conversation_id:str}/items/{item_id:str}",
     status_code=200,
     operation_id="deleteItem",
     summary="Take back the last item",
-    tags=TAGS,
 )
 async def delete_item(request: AnyRequest, conversation_id: str, item_id: str) -> Response[bytes]:
-    conversations = _of(request)
-    row = await _found(conversations, conversation_id)
+    conversations, row = await _found(request, conversation_id)
     entries = await conversations.entries(row)
     told = log_items(row, entries)
     if not any(item["id"] == item_id for item in told):
@@ -187,4 +157,8 @@ def _without_last(entry: Entry) -> Assistant | None:
     return replace(entry, seq=0, ts="", content=kept, usage=None, stop=None)
 
 
-ROUTES = (create, retrieve, update, erase, add_items, list_items, get_item, delete_item)
+ROUTES = Router(
+    "/v1/conversations",
+    route_handlers=[create, retrieve, update, erase, add_items, list_items, get_item, delete_item],
+    tags=["compatible"],
+)

@@ -2,10 +2,12 @@
 
 from functools import partial
 
-from litestar import Response, delete, get, post
+from litestar import Response, Router, delete, get, post
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
+from ...access.relaying import Relaying
+from ...turns.stored_calls import StoredCall
 from ..service import AnyRequest, service_of, token_of
 from . import errors, models, paging, reading, response_input, responses, stored_responses
 from .answering import Answering, answer, api_of, asked_of, relaying_of, request_id
@@ -13,10 +15,8 @@ from .errors import InvalidField
 from .reading import RequestFields
 from .response_events import writer_of
 
-TAGS = ["compatible"]
 
-
-@post("/v1/responses", status_code=200, operation_id="createResponse", summary="OpenAI's responses", tags=TAGS)
+@post("/", status_code=200, operation_id="createResponse", summary="OpenAI's responses")
 async def post_responses(request: AnyRequest) -> ASGIApp:
     api = api_of(request)
     fields = RequestFields(await reading.body_of(request))
@@ -28,7 +28,7 @@ async def post_responses(request: AnyRequest) -> ASGIApp:
     return answering
 
 
-@post("/v1/responses/compact", status_code=200, operation_id="compactResponse", summary="Compact now", tags=TAGS)
+@post("/compact", status_code=200, operation_id="compactResponse", summary="Compact now")
 async def compact(request: AnyRequest) -> ASGIApp:
     api = api_of(request)
     fields = RequestFields(await reading.body_of(request))
@@ -39,7 +39,7 @@ async def compact(request: AnyRequest) -> ASGIApp:
     return answering
 
 
-@post("/v1/responses/input_tokens", status_code=200, operation_id="countInputTokens", summary="Count", tags=TAGS)
+@post("/input_tokens", status_code=200, operation_id="countInputTokens", summary="Count")
 async def count_input_tokens(request: AnyRequest) -> Response[bytes]:
     api, relaying = api_of(request), relaying_of(request)
     fields = RequestFields(await reading.body_of(request))
@@ -52,7 +52,13 @@ async def count_input_tokens(request: AnyRequest) -> Response[bytes]:
     return models.answer({"object": "response.input_tokens", "input_tokens": max(1, counted)})
 
 
-@get("/v1/responses/{response_id:str}", operation_id="getResponse", summary="A stored response", tags=TAGS)
+async def _found(request: AnyRequest, response_id: str) -> tuple[Relaying, StoredCall]:
+    api_of(request)
+    relaying = relaying_of(request)
+    return relaying, await stored_responses.find(relaying, response_id)
+
+
+@get("/{response_id:str}", operation_id="getResponse", summary="A stored response")
 async def get_response(request: AnyRequest, response_id: str) -> ASGIApp:
     api, relaying = api_of(request), relaying_of(request)
     stored = await stored_responses.find(relaying, response_id)
@@ -77,27 +83,17 @@ async def get_response(request: AnyRequest, response_id: str) -> ASGIApp:
     )
 
 
-@delete("/v1/responses/{response_id:str}", status_code=200, operation_id="deleteResponse", summary="Hide", tags=TAGS)
+@delete("/{response_id:str}", status_code=200, operation_id="deleteResponse", summary="Hide")
 async def delete_response(request: AnyRequest, response_id: str) -> Response[bytes]:
-    api_of(request)
-    relaying = relaying_of(request)
-    stored = await stored_responses.find(relaying, response_id)
+    relaying, stored = await _found(request, response_id)
     await relaying.delete(stored)
     note = {"session": stored.row.id, "entries": "kept"}
     return models.answer({"id": response_id, "object": "response", "deleted": True, "turnlog": note})
 
 
-@post(
-    "/v1/responses/{response_id:str}/cancel",
-    status_code=200,
-    operation_id="cancelResponse",
-    summary="Stop a background response",
-    tags=TAGS,
-)
+@post("/{response_id:str}/cancel", status_code=200, operation_id="cancelResponse", summary="Stop a background response")
 async def cancel_response(request: AnyRequest, response_id: str) -> Response[bytes]:
-    api_of(request)
-    relaying = relaying_of(request)
-    stored = await stored_responses.find(relaying, response_id)
+    relaying, stored = await _found(request, response_id)
     if not stored_responses.echo_of(stored).get("background"):
         raise InvalidField("only background responses can be cancelled", code="not_background")
     await relaying.stop(stored)
@@ -105,26 +101,23 @@ async def cancel_response(request: AnyRequest, response_id: str) -> Response[byt
     return models.answer(await stored_responses.told(relaying, again))
 
 
-@get(
-    "/v1/responses/{response_id:str}/input_items",
-    operation_id="listInputItems",
-    summary="The items of a response's input",
-    tags=TAGS,
-)
+@get("/{response_id:str}/input_items", operation_id="listInputItems", summary="The items of a response's input")
 async def list_input_items(request: AnyRequest, response_id: str) -> Response[bytes]:
-    api_of(request)
-    relaying = relaying_of(request)
-    stored = await stored_responses.find(relaying, response_id)
+    relaying, stored = await _found(request, response_id)
     found = stored_responses.log_items(stored.row, await relaying.input_of(stored))
     return models.answer(paging.page(request, found))
 
 
-ROUTES = (
-    post_responses,
-    compact,
-    count_input_tokens,
-    get_response,
-    delete_response,
-    cancel_response,
-    list_input_items,
+ROUTES = Router(
+    "/v1/responses",
+    route_handlers=[
+        post_responses,
+        compact,
+        count_input_tokens,
+        get_response,
+        delete_response,
+        cancel_response,
+        list_input_items,
+    ],
+    tags=["compatible"],
 )

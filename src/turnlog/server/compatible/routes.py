@@ -73,6 +73,6 @@ ROUTES = (
     count_tokens,
     models.list_models,
     models.get_model,
-    *response_routes.ROUTES,
-    *conversations.ROUTES,
+    response_routes.ROUTES,
+    conversations.ROUTES,
 )

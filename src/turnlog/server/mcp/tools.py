@@ -6,7 +6,7 @@ is cut says how to read on. Arguments are checked against the schema that client
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -120,7 +120,7 @@ _SCHEMA_HINT = "Its input schema says what it takes."
 RunServed: TypeAlias = Callable[[Access, Any], Awaitable[AnyAnswer]]
 
 
-class ServedTool(Struct, frozen=True, kw_only=True):
+class ServedTool(Struct, frozen=True):
     name: str
     title: str
     description: str
@@ -292,72 +292,52 @@ async def _found(access: Access, name: str) -> Session:
     return await access.sessions.resolve(name)
 
 
+def _served(run: RunServed, title: str, description: str, *, reads: bool = True) -> ServedTool:
+    """The tool of a function: its name, what it takes and what it gives are the function's own."""
+    hints = get_type_hints(run)
+    takes, gives = hints["asked"], hints["return"]
+    return ServedTool(run.__name__, title, description, takes=takes, gives=gives, run=run, reads=reads)
+
+
 _SEQS = "Messages are numbered (seq); `search` and `read` tell the numbers."
 TOOLS: dict[str, ServedTool] = {
     tool.name: tool
     for tool in (
-        ServedTool(
-            name="list_sessions",
-            title="List sessions",
-            description="List the stored sessions (conversations), newest first, with their ids, titles and sizes.",
-            takes=ListArguments,
-            gives=SessionsAnswer,
-            run=list_sessions,
+        _served(
+            list_sessions,
+            "List sessions",
+            "List the stored sessions (conversations), newest first, with their ids, titles and sizes.",
         ),
-        ServedTool(
-            name="search",
-            title="Search sessions",
-            description="Find what was said in stored sessions, also what was summarised there and no longer shown. "
+        _served(
+            search,
+            "Search sessions",
+            "Find what was said in stored sessions, also what was summarised there and no longer shown. "
             "Best hits first; each tells its session and its number (seq), for `read`.",
-            takes=SearchArguments,
-            gives=SearchAnswer,
-            run=search,
         ),
-        ServedTool(
-            name="read",
-            title="Read a session",
-            description=f"Read messages of a stored session in full, from a number on, or the last ones. {_SEQS}",
-            takes=ReadArguments,
-            gives=ReadAnswer,
-            run=read,
+        _served(
+            read,
+            "Read a session",
+            f"Read messages of a stored session in full, from a number on, or the last ones. {_SEQS}",
         ),
-        ServedTool(
-            name="context",
-            title="Where a session stands",
-            description="What the model of a stored session is shown now: the summary of what was compacted, the "
+        _served(
+            context,
+            "Where a session stands",
+            "What the model of a stored session is shown now: the summary of what was compacted, the "
             "pinned messages, and the last messages. The way to catch up with a session.",
-            takes=ContextArguments,
-            gives=ContextAnswer,
-            run=context,
         ),
-        ServedTool(
-            name="recall",
-            title="Recall from memory",
-            description="Look into the long-term memory, which keeps exchanges where no sessions are kept. For "
+        _served(
+            recall,
+            "Recall from memory",
+            "Look into the long-term memory, which keeps exchanges where no sessions are kept. For "
             "sessions, use `search`.",
-            takes=RecallArguments,
-            gives=RecallAnswer,
-            run=recall,
         ),
-        ServedTool(
-            name="pin",
-            title="Pin a message",
-            description=f"Keep a message of a session word for word in its prompt, also when the session is "
-            f"compacted. {_SEQS}",
-            takes=PinArguments,
-            gives=PinAnswer,
-            run=pin,
+        _served(
+            pin,
+            "Pin a message",
+            f"Keep a message of a session word for word in its prompt, also when the session is compacted. {_SEQS}",
             reads=False,
         ),
-        ServedTool(
-            name="unpin",
-            title="Unpin a message",
-            description="No longer keep this message word for word.",
-            takes=PinArguments,
-            gives=PinAnswer,
-            run=unpin,
-            reads=False,
-        ),
+        _served(unpin, "Unpin a message", "No longer keep this message word for word.", reads=False),
     )
 }
 assert tuple(TOOLS) == SERVED_TOOLS, "search knows these tools by their names"

@@ -58,33 +58,21 @@ class SubmittedForm(Struct, frozen=True):
 
 async def _act(request: AnyRequest, agent: str, sid: str, action: str) -> str:
     access, row = await writing(request, agent, sid)
-    if action not in ACTIONS:
+    if action not in (*CHANGES, *ACTIONS):
         raise NotFound("there is no such action", hint="Use the buttons of the page.")
     form = SubmittedForm(request, access, row, await form_of(request))
-    to = await ACTIONS[action](form)
+    if action in ACTIONS:
+        to = await ACTIONS[action](form)
+    else:
+        await CHANGES[action](form)
+        to = form.back
     service_of(request).changes.look()
-    return to or form.back
-
-
-async def _rename(form: SubmittedForm) -> None:
-    await form.sessions.rename(form.row.id, form.fields.get("title", ""))
-
-
-async def _model(form: SubmittedForm) -> None:
-    await form.access.choose_model(form.row, form.fields.get("model", ""))
+    return to
 
 
 async def _fork(form: SubmittedForm) -> str:
     forked = await form.sessions.fork(form.row.id, at=form.seq("at") or None)
     return path_to("chat", forked.agent, forked.id)
-
-
-async def _pin(form: SubmittedForm) -> None:
-    await form.sessions.pin(form.row.id, form.seq())
-
-
-async def _unpin(form: SubmittedForm) -> None:
-    await form.sessions.unpin(form.row.id, form.seq())
 
 
 async def _rewind(form: SubmittedForm) -> str:
@@ -104,21 +92,9 @@ async def _regenerate(form: SubmittedForm) -> str:
     return form.chat
 
 
-async def _compact(form: SubmittedForm) -> None:
-    await form.access.compact(form.row, focus=form.fields.get("focus", "")[:FOCUS_MAX_CHARS])
-
-
-async def _undo(form: SubmittedForm) -> None:
-    await form.sessions.undo(form.row.id)
-
-
 async def _retry(form: SubmittedForm) -> None:
     service_of(form.request).check_open()
     await form.access.accept_retry(form.row)
-
-
-async def _discard(form: SubmittedForm) -> None:
-    await form.sessions.discard(form.row.id)
 
 
 async def _trash(form: SubmittedForm) -> str:
@@ -136,20 +112,23 @@ async def _erase(form: SubmittedForm) -> str:
     return path_to("chat", form.row.agent)
 
 
-ACTIONS: Mapping[str, Callable[[SubmittedForm], Awaitable[str | None]]] = {
-    "rename": _rename,
-    "model": _model,
+CHANGES: Mapping[str, Callable[[SubmittedForm], Awaitable[object]]] = {
+    "rename": lambda form: form.sessions.rename(form.row.id, form.fields.get("title", "")),
+    "model": lambda form: form.access.choose_model(form.row, form.fields.get("model", "")),
+    "pin": lambda form: form.sessions.pin(form.row.id, form.seq()),
+    "unpin": lambda form: form.sessions.unpin(form.row.id, form.seq()),
+    "compact": lambda form: form.access.compact(form.row, focus=form.fields.get("focus", "")[:FOCUS_MAX_CHARS]),
+    "undo": lambda form: form.sessions.undo(form.row.id),
+    "discard": lambda form: form.sessions.discard(form.row.id),
+    "retry": _retry,
+}
+"""Their outcome can be seen where the form came from."""
+ACTIONS: Mapping[str, Callable[[SubmittedForm], Awaitable[str]]] = {
     "fork": _fork,
-    "pin": _pin,
-    "unpin": _unpin,
     "rewind": _rewind,
     "regenerate": _regenerate,
-    "compact": _compact,
-    "undo": _undo,
-    "retry": _retry,
-    "discard": _discard,
     "trash": _trash,
     "restore": _restore,
     "erase": _erase,
 }
-"""Each gives the address where its outcome can be seen; None: where the form came from."""
+"""Each gives the address where its outcome can be seen."""

@@ -61,9 +61,7 @@ def steps(entries: Sequence[Entry]) -> list[PlotStep]:
             turn += 1
             found.append(PlotStep("turn", entry.seq, turn, size))
         match entry:
-            case User():
-                size += tokens.quick(text_of(entry.content))
-            case Received() | ToolResult():
+            case User() | Received() | ToolResult():
                 size += tokens.quick(text_of(entry.content))
             case Assistant():
                 size = context_tokens(entry.usage) or size + tokens.quick(text_of(entry.content))
