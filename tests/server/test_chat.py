@@ -365,6 +365,12 @@ def test_a_bad_body_is_400_and_says_what_to_do(server, body):
     assert answer.json()["hint"]
 
 
+def test_a_missing_body_is_400_and_says_that_it_is_missing(server):
+    with server.client() as client:
+        answer = client.post(CHAT, content=b"", headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["detail"]) == (400, "the body is missing")
+
+
 def test_half_a_character_in_a_message_is_stored_as_it_came(server):
     body = b'{"message": "half \\ud800 and \\u0000 end", "context": "\\udfff"}'
     server.write({"text": "whole"})

@@ -136,9 +136,15 @@ def make(status: int, code: str, detail: str, hint: str) -> Problem:
 def _detail(error: HTTPException) -> str:
     """The field that is wrong, if the framework names it; its own sentence would repeat the URL with its query."""
     if isinstance(error, ValidationException) and isinstance(error.extra, list):
-        found = cast("list[dict[str, Any]]", error.extra)
-        return "; ".join(f"{item.get('key')}: {item.get('message')}" for item in found)
+        return "; ".join(map(_finding, cast("list[dict[str, Any]]", error.extra)))
     return error.detail
+
+
+def _finding(item: dict[str, Any]) -> str:
+    key, message = item.get("key"), item.get("message")
+    if message == repr(key):  # the framework's KeyError: it was not sent at all
+        return "the body is missing" if key == "data" else f"{key} is missing"
+    return f"{key}: {message}"
 
 
 def headers_of(error: Exception) -> dict[str, str]:
