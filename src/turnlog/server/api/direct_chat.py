@@ -45,7 +45,7 @@ class DirectChat:
             await self._framework(cast("Any", scope), receive, send)
             return
         scope["litestar_app"] = self._framework
-        scope.setdefault("state", {})
+        cast("dict[str, Any]", scope).setdefault("state", {})
         try:
             first: Any = await receive()
         except Exception as error:  # noqa: BLE001 - the outermost edge
@@ -63,7 +63,8 @@ class DirectChat:
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
         request: AnyRequest = Request(scope, receive, send)
-        answer = self._answer_error(request, error).to_asgi_response(app=None, request=request, type_encoders={})
+        response: Any = self._answer_error(request, error)
+        answer: ASGIApp = response.to_asgi_response(app=None, request=request, type_encoders={})
         await answer(scope, receive, send)
 
 
