@@ -21,7 +21,10 @@ injects = st.sampled_from(history.INJECTS)
 def assert_equal_at_every_end(log, inject="user"):
     cache = TailCache()
     for end in range(len(log) + 1):
-        assert history.build(log[:end], inject=inject, cache=cache) == history.build(log[:end], inject=inject)
+        view = cache.survey(log[:end])
+        assert view == history.survey(log[:end])
+        shown = history.build(log[:end], inject=inject, view=view, cache=cache)
+        assert shown == history.build(log[:end], inject=inject)
 
 
 @many
@@ -73,14 +76,17 @@ def test_a_longer_log_writes_only_what_is_new(monkeypatch):
     assert len(built.messages) == 102
 
 
-@pytest.mark.parametrize("kind", ["compaction", "other log"])
+@pytest.mark.parametrize("kind", ["compaction", "other log", "rewound log", "shorter log"])
 def test_a_change_before_the_end_is_shown(kind):
     cache, log = TailCache(), talk(10)
-    history.build(log, cache=cache)
+    history.build(log, view=cache.survey(log), cache=cache)
     changed = {
         "compaction": [*log, entry(type="compaction", seq=21, summary="S", first_kept=19, covers=(1, 18))],
         "other log": [replace(log[0], content="other"), *log[1:]],
+        "rewound log": [*log[:7], replace(said("instead"), seq=21, after=7)],
+        "shorter log": log[:9],
     }[kind]
+    assert cache.survey(changed) == history.survey(changed)
     assert history.build(changed, cache=cache) == history.build(changed)
     assert history.build(changed, cache=cache).messages != history.build(log).messages
 

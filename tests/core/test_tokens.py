@@ -1,6 +1,7 @@
 """The estimator's promises, against token counts that were measured once with the real o200k and cl100k."""
 
 import json
+import math
 import time
 from typing import Any
 
@@ -8,6 +9,7 @@ import hypothesis.strategies as st
 import msgspec
 import pytest
 from hypothesis import given
+from msgspec.structs import astuple
 
 from turnlog.core import token_families, token_features, tokens
 from turnlog.core.tokens import UNCALIBRATED, Counts, Scale
@@ -701,10 +703,29 @@ def test_a_long_text_is_counted_once_and_what_is_remembered_is_bounded(monkeypat
     monkeypatch.setattr(token_features, "REMEMBERED_LONG", 2)
     monkeypatch.setattr(token_features, "_long", {})
     texts = [f"{n} words and so on. " * 80 for n in range(5)]
-    first = [token_features.count(text) for text in texts]
+    first = [token_features.vector(text) for text in texts]
     assert len(token_features._long) <= 2
-    assert token_features.count(texts[-1]) is first[-1]
+    assert token_features.vector(texts[-1]) is first[-1]
     assert [token_features._count(text) for text in texts] == first
+
+
+words = st.sampled_from(
+    ["", "plain words, 12", "naïve — “quoted”", "你好，世界", "привет всем", "\ud800", "ไทย 😀 x", "a\nb\tc"]
+)
+
+
+@given(st.lists(words, max_size=8), words)
+def test_the_counts_of_messages_are_the_exact_sums_of_all_features(texts, system):
+    """Whichever of the texts have only the features of ASCII, which are counted apart."""
+    messages = [{"role": "user", "content": text} for text in texts]
+    columns = zip(*(astuple(tokens.count(text)) for text in ["", *texts]), strict=True)
+    *features, fixed, exact = (math.fsum(column) for column in columns)
+    expected = [*features, fixed + tokens.MESSAGE_TOKENS * len(texts), exact]
+    assert list(astuple(tokens.count_messages(messages))) == expected
+    with_system = tokens.add(Counts(*expected), tokens.count(system))
+    with_system = tokens.add(with_system, Counts(fixed=tokens.MESSAGE_TOKENS if system else 0))
+    assert tokens.count_prompt(messages, system=system) == with_system
+    assert tokens.of_messages(messages, system=system) == tokens.total(with_system)
 
 
 def test_messages_are_counted_as_the_sum_of_their_parts():

@@ -66,6 +66,46 @@ def test_a_message_begins_a_session_and_its_turn_ends_with_done(server):
         assert row["key"] == "agent:main:web:direct:admin"
 
 
+@pytest.mark.parametrize(
+    ("agent", "body", "status"),
+    [
+        ("main", b"", 400),
+        ("main", b"{", 400),
+        ("main", b"[]", 400),
+        ("main", b'{"message": 1}', 400),
+        ("main", b'{"message": "hi", "unknown": 1}', 400),
+        ("main", b'{"message": ""}', 400),
+        ("main", b'{"message": "hi", "sessionId": "a b"}', 400),
+        ("main", b'{"message": "hi", "model": "none"}', 409),
+        ("main", b'{"message": "hi", "key": "agent:other:web:direct:x"}', 404),
+        ("other", b'{"message": "hi"}', 404),
+        ("Main", b'{"message": "hi"}', 400),
+        ("main", b'{"message": "%b"}' % (b"x" * 1_100_000), 413),
+        ("main", b'{"message": "%b"}' % (b"x" * 40_000_000), 413),
+    ],
+    ids=range(13),
+)
+def test_a_refusal_is_the_same_with_and_without_the_framework(server, agent, body, status):
+    """A path with a slash at its end leads to the framework."""
+    with server.client() as client:
+        told = [client.post(f"/api/agents/{agent}/chat{end}", content=body) for end in ("", "/")]
+        assert [answer.status_code for answer in told] == [status] * 2
+        assert told[0].json() == told[1].json()
+        ours, theirs = ({**answer.headers, "x-request-id": "", "date": ""} for answer in told)
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_the_framework_gets_the_body_of_a_message_in_pieces(server, end):
+    """A body in several pieces, and other methods, are left to the framework."""
+    with server.client() as client:
+        pieces = iter([b'{"mess', b'age": "in ', b'pieces"}'])
+        answer = client.post(CHAT + end, content=pieces, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 200
+        assert '"type":"done"' in answer.text
+        assert client.get(CHAT + end).status_code == 405
+
+
 def test_frames_are_numbered_by_turn_and_event(server):
     with server.client() as client:
         first = talk(client, "one")

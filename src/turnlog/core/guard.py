@@ -227,7 +227,7 @@ def _last_before_turn(transcript: Transcript) -> int | None:
 
 
 def _as_is(transcript: Transcript, limits: Limits, state: _CallState) -> Stage:
-    view = history.survey(transcript)
+    view = state.cache.survey(transcript) if state.cache else history.survey(transcript)
     size = measure(transcript, limits, view, state.cache)
     if state.compact_first and (step := compact_if_due(transcript, limits, size, view)):
         answer = yield step

@@ -53,19 +53,44 @@ class View(Struct, frozen=True):
     """Messages up to this seq are shown as plain text; 0: none."""
 
 
-def survey(transcript: Transcript) -> View:
-    messages: list[Message] = []
-    others: list[Entry] = []
-    jumps = parts = False
-    for entry in transcript:  # one pass, by type: every turn does this to its whole tail
+class SortedEntries(Struct, frozen=True):
+    """The entries of a transcript by what they are. A longer transcript needs only its new entries sorted."""
+
+    entries: list[Entry]
+    messages: list[Message]
+    others: list[Entry]
+    jumps: bool
+    """Whether an entry continues from another one than the entry before it."""
+    parts: bool
+    """Whether a user entry holds results, so that it is shown in parts."""
+
+
+_NOTHING = SortedEntries([], [], [], False, False)
+
+
+def sort(transcript: Transcript, known: SortedEntries = _NOTHING) -> SortedEntries:
+    """`known`: of a transcript that this one may continue. If it does not, everything is sorted."""
+    size = len(known.entries)
+    if transcript[:size] != known.entries:
+        known, size = _NOTHING, 0
+    messages, others = known.messages.copy(), known.others.copy()
+    jumps, parts = known.jumps, known.parts
+    for entry in transcript[size:] if size else transcript:
         # An erased result has no call any more: it was erased too, and is shown as text.
         said = type(entry) in _MESSAGE_TYPES and not (entry.erased and type(entry) is ToolResult)
         (messages if said else others).append(entry)  # type: ignore[arg-type]
         jumps = jumps or entry.after is not None
         parts = parts or (type(entry) is User and type(entry.content) is not str and has_results(entry))
+    return SortedEntries(list(transcript), messages, others, jumps, parts)
+
+
+def survey(transcript: Transcript, sorted_: SortedEntries | None = None) -> View:
+    """`sorted_`: the result of `sort` for this transcript, if the caller has it already."""
+    known = sorted_ or sort(transcript)
+    messages, others = known.messages, known.others
     first = messages[0].seq if messages else 0
     received = {entry.seq: entry for entry in others if isinstance(entry, Received)}
-    marks = marks_of(transcript if jumps else others)
+    marks = marks_of(transcript if known.jumps else others)
     last_seq = transcript[-1].seq if transcript else 0
     if any(mark.kind == "rewind" for mark in marks):
         path = live_path(marks, last_seq)
@@ -81,7 +106,7 @@ def survey(transcript: Transcript) -> View:
     unaccepted = _unaccepted(messages, failed) if failed else {}
     left_out = {seq: end.seq for seq, end in unaccepted.items() if end.code == REFUSED_CONTENT}
     tail = [entry for entry in messages if entry.seq >= boundary] if boundary else messages
-    if parts:
+    if known.parts:
         tail = [part for entry in tail for part in parted(entry)]
     if left_out:
         tail = [shown for entry in tail if (shown := _unless_left_out(entry, left_out))]

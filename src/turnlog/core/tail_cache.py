@@ -1,4 +1,5 @@
-"""Keeps the messages that were written for the beginning of a tail, so that a longer tail costs only its end.
+"""Keeps what was built of the beginning of a tail, so that a longer tail costs only its end: its entries by what they
+are (`survey.sort`), and the messages that were written for them.
 
 A tail is cut before a user message that follows an answer: there the writer has nothing pending, because the roles
 change and no result is owed. What comes later cannot change what is before the cut, as long as
@@ -15,8 +16,9 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from msgspec import Struct
 
-from .entries import Assistant, Message, ToolResult, clean
+from .entries import Assistant, Message, ToolResult, Transcript, clean
 from .message_writer import ApiMessage
+from .survey import SortedEntries, View, sort, survey
 
 
 class WrittenTail(Struct, frozen=True):
@@ -43,6 +45,12 @@ class TailCache:
 
     def __init__(self) -> None:
         self._written: WrittenTail | None = None
+        self._sorted: SortedEntries | None = None
+
+    def survey(self, transcript: Transcript) -> View:
+        """The same as `survey.survey`."""
+        self._sorted = sort(transcript, self._sorted) if self._sorted else sort(transcript)
+        return survey(transcript, self._sorted)
 
     def written(self, tail: Sequence[Message], shape: Hashable) -> WrittenTail | None:
         """The part of this tail that need not be written again."""

@@ -6,7 +6,7 @@ What a feature costs differs between tokenisers; `token_families` has the prices
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from .chinese import count_in_words, count_kana_pairs, count_rare, only_han
 from .frequent_words import FREQUENT_WORDS, latin_words
@@ -80,14 +80,24 @@ _SYMBOLS: Final = _table({b".": b"."}, default=b" ")
 _LINES: Final = _table({b" ": b" ", b"\n": b"\n", b".": b"."}, default=b"a")
 
 
+Vector: TypeAlias = tuple[float, ...]
+"""The values of a `Counts` in their order. Those that are left out at its end are 0, as all of the second half are for
+a text in ASCII.
+"""
+
+
 def count(text: str) -> Counts:
+    return Counts(*vector(text))
+
+
+def vector(text: str) -> Vector:
     return _count_once(text) if len(text) <= REMEMBERED_CHARS else _count_long(text)
 
 
-_long: Final[dict[tuple[int, int], Counts]] = {}
+_long: Final[dict[tuple[int, int], Vector]] = {}
 
 
-def _count_long(text: str) -> Counts:
+def _count_long(text: str) -> Vector:
     """Two texts with one hash and one length would get one estimate, which harms nobody."""
     key = hash(text), len(text)
     if (found := _long.get(key)) is None:
@@ -97,16 +107,15 @@ def _count_long(text: str) -> Counts:
     return found
 
 
-def _count(text: str) -> Counts:
+def _count(text: str) -> Vector:
     kinds = b" " + _kinds(text)
     plain: tuple[float, ...] = (*_words(text, kinds), *_digits(kinds), *_symbols(text, kinds), *_space(kinds))
     if text.isascii():
-        return Counts(*plain)
+        return plain
     russian, spelt = _cyrillic(text) if b"c" in kinds else (0.0, 0.0)
     words = _others(kinds), russian, _vietnamese(text) if b"v" in kinds else 0.0, spelt
     scripts = (*map(kinds.count, _SCRIPTS), *words, kinds.count(b"i"), *_parts_of_scripts(text, kinds))
-    plain += (*_signs(text, kinds), *_han(text, kinds), *_kana(text, kinds), *scripts)
-    return Counts(*plain)
+    return (*plain, *_signs(text, kinds), *_han(text, kinds), *_kana(text, kinds), *scripts)
 
 
 def _others(kinds: bytes) -> int:

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from operator import add as plus, mul
 from typing import Any, Final, TypeAlias, cast
 
@@ -21,7 +22,7 @@ import msgspec
 from ..errors import UsageError
 from .token_counts import Counts
 from .token_families import CLASS_OF, CLASSES, PRICES, UNKNOWN, family_of
-from .token_features import count as count_features
+from .token_features import Vector, count as count_features, vector as vector_of
 
 Message = Mapping[str, Any]
 
@@ -71,11 +72,15 @@ def add(a: Counts, b: Counts) -> Counts:
 
 
 def total(counts: Counts, scale: Scale = UNCALIBRATED) -> int:
-    return max(0, round(_dot(_vector(counts), _prices(scale.family, scale.weights))))
+    return _total(_vector(counts), scale)
+
+
+def _total(counts: Vector, scale: Scale) -> int:
+    return max(0, round(_dot(counts, _prices(scale.family, scale.weights))))
 
 
 def of_text(text: str, scale: Scale = UNCALIBRATED) -> int:
-    return max(bool(text), total(count(text, scale.tokeniser), scale))
+    return max(bool(text), _total(_count_text(text, scale.tokeniser), scale))
 
 
 @lru_cache(64)
@@ -99,7 +104,7 @@ def of_messages(
     tools: Iterable[Mapping[str, Any]] = (),
     scale: Scale = UNCALIBRATED,
 ) -> int:
-    return total(count_prompt(messages, system=system, tools=tools, tokeniser=scale.tokeniser), scale)
+    return _total(_count_prompt(messages, system, tools, scale.tokeniser), scale)
 
 
 def count_prompt(
@@ -110,44 +115,72 @@ def count_prompt(
     tokeniser: Tokeniser | None = None,
 ) -> Counts:
     """The counts for `calibrate`: everything that the provider's input tokens include."""
-    parts = [count_messages(messages, tokeniser)]
-    if system:
-        parts += [Counts(fixed=MESSAGE_TOKENS), _count_content(system, tokeniser)]
-    parts += [add(Counts(fixed=CALL_TOKENS), count(_json(tool), tokeniser)) for tool in tools]
-    return _sum(parts)
+    return Counts(*_count_prompt(messages, system, tools, tokeniser))
 
 
 def count_messages(messages: Iterable[Message], tokeniser: Tokeniser | None = None) -> Counts:
+    return Counts(*_count_messages(messages, tokeniser))
+
+
+def _count_prompt(
+    messages: Iterable[Message], system: Any, tools: Iterable[Mapping[str, Any]], tokeniser: Tokeniser | None
+) -> Vector:
+    parts = [_count_messages(messages, tokeniser)]
+    if system:
+        parts.append(_with_fixed(_count_content(system, tokeniser), MESSAGE_TOKENS))
+    parts += [_with_fixed(_count_text(_json(tool), tokeniser), CALL_TOKENS) for tool in tools]
+    return _sum(parts)
+
+
+def _count_messages(messages: Iterable[Message], tokeniser: Tokeniser | None) -> Vector:
     parts = [_count_content(message["content"], tokeniser) for message in messages]
-    return _sum([*parts, Counts(fixed=MESSAGE_TOKENS * len(parts))])
+    return _with_fixed(_sum(parts), MESSAGE_TOKENS * len(parts))
 
 
-def _count_content(content: Any, tokeniser: Tokeniser | None) -> Counts:
+def _count_text(text: str, tokeniser: Tokeniser | None) -> Vector:
+    return vector_of(text) if tokeniser is None else _vector(Counts(exact=tokeniser(text)))
+
+
+def _count_content(content: Any, tokeniser: Tokeniser | None) -> Vector:
     if isinstance(content, str):
-        return count(content, tokeniser)
-    if len(content) == 1:
-        return _count_block(content[0], tokeniser)
+        return _count_text(content, tokeniser)
     return _sum([_count_block(block, tokeniser) for block in content])
 
 
-def _count_block(block: Mapping[str, Any], tokeniser: Tokeniser | None) -> Counts:
+def _count_block(block: Mapping[str, Any], tokeniser: Tokeniser | None) -> Vector:
+    if block.get("type") == "text" and isinstance(text := block.get("text"), str):  # nearly all are
+        return _count_text(text, tokeniser)
     match block:
-        case {"type": "text", "text": str(text)} | {"type": "thinking", "thinking": str(text)}:
-            return count(text, tokeniser)
+        case {"type": "thinking", "thinking": str(text)}:
+            return _count_text(text, tokeniser)
         case {"type": "tool_use", "name": str(name), "input": arguments}:
-            return add(Counts(fixed=CALL_TOKENS), count(name + _json(arguments), tokeniser))
+            return _with_fixed(_count_text(name + _json(arguments), tokeniser), CALL_TOKENS)
         case {"type": "tool_result"}:
-            return add(Counts(fixed=CALL_TOKENS), _count_content(block.get("content") or "", tokeniser))
+            return _with_fixed(_count_content(block.get("content") or "", tokeniser), CALL_TOKENS)
         case {"type": "image"}:
-            return Counts(fixed=IMAGE_TOKENS)
+            return _with_fixed((), IMAGE_TOKENS)
         case _:
-            return count(_json(block), tokeniser)
+            return _count_text(_json(block), tokeniser)
 
 
-def _sum(parts: Sequence[Counts]) -> Counts:
-    if len(parts) == 2:
-        return add(*parts)
-    return parts[0] if len(parts) == 1 else Counts(*map(math.fsum, zip(*map(_vector, parts), strict=True)))
+_ZEROS: Final = (0.0,) * len(msgspec.structs.fields(Counts))
+_FIXED: Final = [field.name for field in msgspec.structs.fields(Counts)].index("fixed")
+
+
+def _with_fixed(counts: Vector, fixed: int) -> Vector:
+    whole = counts + _ZEROS[len(counts) :]
+    return (*whole[:_FIXED], whole[_FIXED] + fixed, *whole[_FIXED + 1 :])
+
+
+def _sum(parts: Sequence[Vector]) -> Vector:
+    """Exact, so that the order of the parts does not matter."""
+    if len(parts) <= 1:
+        return parts[0] if parts else ()
+    # Most texts are ASCII, and their vectors are half as long: the others' second halves are added apart.
+    begin = tuple(map(math.fsum, zip(*parts, strict=False)))
+    size = len(begin)
+    rest = [part[size:] for part in parts if len(part) > size]
+    return (*begin, *map(math.fsum, zip_longest(*rest, fillvalue=0.0))) if rest else begin
 
 
 def quick(text: str) -> int:

@@ -13,6 +13,7 @@ from ..errors import TurnlogError
 from .api.admin import ConversationsController, SignIn, approval_audit, erase_everywhere
 from .api.channels import arrive
 from .api.chat import ChatController, offered_models
+from .api.direct_chat import DirectChat
 from .api.health import count, healthz, readyz
 from .api.sessions import SessionsApi
 from .compatible import addresses, errors, routes
@@ -27,7 +28,8 @@ from .service import AnyRequest, Service, service_of
 def create_app(service: Service) -> ASGIApp:
     """The application of a server. The caller opens and closes the service."""
     settings = service.settings.server
-    return Gate(create_router(service), service, hosts=(*settings.hosts, settings.host), rate=float(settings.rate))
+    routes = DirectChat(create_router(service), answer_error)
+    return Gate(routes, service, hosts=(*settings.hosts, settings.host), rate=float(settings.rate))
 
 
 def create_router(service: Service | None) -> Litestar:

@@ -165,13 +165,9 @@ class Queue:
                 request = stopping.StopRequest(max(waiting) - 1, lane.incarnation)
                 await stopping.ask(self._store.ledger, lane.session_id, request)
 
-    async def follow(self, ticket: Ticket) -> AsyncIterator[Event]:
+    def follow(self, ticket: Ticket) -> AsyncIterator[Event]:
         """The events of its turn. A listener that leaves does not stop the turn."""
-        if await ticket.stored:
-            async for event in ticket.follow():
-                yield event
-        else:
-            yield await self._done(ticket.session_id, ticket.incarnation)
+        return ticket.follow(lambda: self._done(ticket.session_id, ticket.incarnation))
 
     async def _done(self, session_id: str, incarnation: str | None) -> Done:
         """The event for a message that was answered by another process, or earlier."""

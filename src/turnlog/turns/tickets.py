@@ -1,7 +1,7 @@
 """An accepted message (`Ticket`), and the state of its session in this process (`Lane`)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -67,12 +67,18 @@ class Ticket:
         self.turn: asyncio.Future[tuple[TurnStream, int]] = loop.create_future()
         """The turn that took it, and the number of events told by then."""
 
-    async def follow(self) -> AsyncIterator[Event]:
+    async def follow(self, before: Callable[[], Awaitable[Event]] | None = None) -> AsyncIterator[Event]:
+        """The events of its turn. `before`: gives the only event of a message that had been delivered before."""
+        if before is not None and not await self.stored:
+            yield await before()
+            return
         if position := await self.waits():
             yield Queued(position=position)
         stream, after = await asyncio.shield(self.turn)
-        async for event in stream.follow(after):
-            yield event
+        while await stream.reach(after):  # as `TurnStream.follow`; a generator inside this one would double each step
+            while after < len(stream.events):
+                yield stream.events[after]
+                after += 1
 
     async def waits(self) -> int:
         """Its position in the queue; 0 once a turn has taken it, or refused to."""

@@ -57,10 +57,7 @@ class ChatController(Controller):
 
     @post("/", status_code=200, operation_id="chat", summary="Send a message and follow its turn")
     async def send(self, request: AnyRequest, agent: AgentId, data: JSONBody[ChatBody]) -> ASGIApp:
-        access, row, ticket = await accept_message(request, agent, data)
-        rejoin = Rejoin(access, service_of(request).turns)
-        frames = _of_ticket(rejoin, row, ticket) if ticket.stored.result() else _of_first(rejoin, access, row, ticket)
-        return stream(request, row.id, frames)
+        return await answer_message(request, agent, data)
 
     @get("/stream", operation_id="rejoin", summary="Come back to a running turn")
     async def rejoin(self, request: AnyRequest, agent: AgentId, session: Which, after: After = None) -> ASGIApp:
@@ -89,6 +86,12 @@ class ChatController(Controller):
             return StopView(await access.stop_anywhere(row.id))
 
         return await idempotency.once(request, StopView, act)
+
+
+async def answer_message(request: AnyRequest, agent: str, data: ChatBody) -> EventStream:
+    access, row, ticket = await accept_message(request, agent, data)
+    rejoin = Rejoin(access, service_of(request).turns)
+    return stream(request, row.id, _frames(rejoin, access, row, ticket))
 
 
 async def accept_message(request: AnyRequest, agent: str, data: ChatBody) -> tuple[Access, Session, Ticket]:
@@ -187,6 +190,15 @@ async def _new(service: Service, access: Access, place: SessionKey, session_id: 
                 return await access.sessions.writable(session_id)
             except NotFound:
                 raise NotFound(f"there is no session {session_id}") from error
+
+
+def _frames(rejoin: Rejoin, access: Access, row: Session, ticket: Ticket) -> AsyncGenerator[bytes]:
+    if not ticket.stored.result():
+        return _of_first(rejoin, access, row, ticket)
+    taken = ticket.turn
+    if taken.done() and not taken.cancelled() and taken.exception() is None:  # most messages begin a turn at once
+        return rejoin.follow(row, *taken.result())
+    return _of_ticket(rejoin, row, ticket)
 
 
 async def _of_ticket(rejoin: Rejoin, row: Session, ticket: Ticket) -> AsyncGenerator[bytes]:

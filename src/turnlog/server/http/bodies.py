@@ -20,12 +20,12 @@ from ...sessions.erasing_text import EraseReport as EraseReport
 from .limits import IMAGES_MAX, TEXT_MAX_BYTES
 
 SESSION_ID = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
-AGENT_ID = "^[a-z0-9][a-z0-9_-]{0,63}$"
+AGENT = "[a-z0-9][a-z0-9_-]{0,63}"
+AGENT_ID = f"^{AGENT}$"
 _PART = r"([^:/%\s\x00-\x1f\x7f-\x9f]|%[0-9A-Fa-f]{2})+"
-_AGENT = "[a-z0-9][a-z0-9_-]{0,63}"
 KEY = (
-    f"^(agent:{_AGENT}:{_PART}(:{_PART})?:(direct|group):{_PART}(:thread:{_PART})?"
-    f"|thread:{_PART}:{_PART}:{_PART}|{_AGENT}:{_PART}:{_PART})$"
+    f"^(agent:{AGENT}:{_PART}(:{_PART})?:(direct|group):{_PART}(:thread:{_PART})?"
+    f"|thread:{_PART}:{_PART}:{_PART}|{AGENT}:{_PART}:{_PART})$"
 )
 """The three ways to write a session key."""
 _BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"

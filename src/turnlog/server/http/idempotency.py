@@ -23,6 +23,7 @@ TTL_S = 7 * 24 * 3600.0
 UNDER_WAY_TTL_S = 120.0
 """A request whose process died before its answer was kept may be repeated after this."""
 KEY_MAX_CHARS = 200
+IDEMPOTENCY_KEY = b"idempotency-key"
 T = TypeVar("T", bound=Struct)
 
 
@@ -44,7 +45,8 @@ class StoredRequest(Struct, frozen=True, omit_defaults=True):
 
 
 def key_of(request: AnyRequest) -> str | None:
-    key = request.headers.get("idempotency-key")
+    found = next((value for name, value in request.scope["headers"] if name == IDEMPOTENCY_KEY), None)
+    key = None if found is None else found.decode("latin-1")
     if key is not None and not 0 < len(key) <= KEY_MAX_CHARS:
         raise Refusal(
             f"an Idempotency-Key has 1 to {KEY_MAX_CHARS} characters", hint="Use a random id, such as a UUID."
