@@ -143,6 +143,15 @@ def forget_kept() -> None:
 async def built(folder: str, messages: int) -> None:
     for own in (True, False):
         await side.agents_build(folder, own, messages)
+    await indexed(folder)
+
+
+async def indexed(folder: str) -> None:
+    """Makes what was built searchable, which Turnlog otherwise does in the pauses of the rounds."""
+    import turnlog
+
+    async with turnlog.open(f"sqlite:{folder}/turnlog.db") as t:
+        await t.store.search("nothing")
 
 
 async def invoking(folder: str, rounds: int) -> tuple[Call, Call]:
@@ -158,12 +167,14 @@ async def invoking(folder: str, rounds: int) -> tuple[Call, Call]:
 
     for own in (True, False):
         side.graph_build(folder, own, 300 - WARMUP - rounds // 2)  # 600 messages in the middle of the rounds
+    await indexed(folder)
     return call(own=True), call(own=False)
 
 
 async def adk_built(folder: str, kind: str) -> tuple[Any, Any]:
     for one in (kind, "turnlog"):
         await side.adk_build(folder, one, 200)
+    await indexed(folder)
     return side.adk_service(folder, kind), side.adk_service(folder, "turnlog")
 
 
