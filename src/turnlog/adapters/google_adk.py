@@ -11,6 +11,7 @@ a compaction event of ADK's, which ADK itself applies; when it is undone, the ev
 
 import math
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from ..core.entries import Compaction, Entry
@@ -52,6 +53,7 @@ SCHEME = "turnlog"
 RACES_MAX = 20
 """Attempts of `append_event(…, retry=True)` while others write to the same session."""
 TEMP = "temp:"
+_id_of = attrgetter("id")
 
 
 class StaleSessionError(Conflict, _AdkStale):
@@ -139,7 +141,7 @@ class TurnlogSessionService(BaseSessionService):
         if event.partial:
             return event
         place = _place(session.app_name, session.user_id, session.id)
-        if any(known.id == event.id and known == event for known in reversed(session.events)):
+        if event.id in map(_id_of, session.events) and event in session.events:
             return event  # it was delivered before
         delta = event.actions.state_delta if event.actions else {}
         temporary = {name: value for name, value in delta.items() if name.startswith(TEMP)}
