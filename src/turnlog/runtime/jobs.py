@@ -83,8 +83,8 @@ class Job(Generic[T]):
 class SettledJob(Generic[T]):
     """A coroutine that runs in the engine to its end, however often its caller, a task of another loop, is cancelled.
 
-    The caller awaits a future of its own loop, which cannot be cancelled. A `Job` has a future with a lock in between;
-    making, setting and reading it costs a third of the way to the engine and back.
+    The caller awaits a future of its own loop, which cannot be cancelled, without the future of a `Job` in between,
+    which has a lock.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
