@@ -334,8 +334,9 @@ def test_a_coroutine_that_is_cancelled_before_its_first_step_ends_with_an_error(
     thread.join()
 
 
+@pytest.mark.parametrize("in_place_s", [0, 0.001])
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_settled_caller_gets_its_cancellations_when_the_outcome_is_known(engine, times):
+def test_a_settled_caller_gets_its_cancellations_when_the_outcome_is_known(engine, times, in_place_s):
     done = []
 
     async def work():
@@ -343,12 +344,56 @@ def test_a_settled_caller_gets_its_cancellations_when_the_outcome_is_known(engin
         done.append(True)
 
     async def main():
-        task = asyncio.create_task(engine.arun(work(), settle=True))
+        task = asyncio.create_task(engine.arun(work(), settle=True, in_place_s=in_place_s))
         for _ in range(times):
             await asyncio.sleep(0)
             task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert done == [True]
+
+    asyncio.run(main())
+
+
+def test_a_settled_caller_gets_the_error_and_the_context_of_its_task(engine):
+    name = contextvars.ContextVar("name")
+
+    async def fail():
+        raise LookupError(name.get())
+
+    async def main():
+        name.set("ann")
+        with pytest.raises(LookupError, match="ann"):
+            await engine.arun(fail(), settle=True)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_settled_caller_learns_that_the_engine_was_closed(engine, begun):
+    """Also if its coroutine was never begun."""
+    ready, go_on = threading.Event(), threading.Event()
+
+    async def block():
+        ready.set()
+        if not begun:
+            go_on.wait(30)
+
+    async def work():
+        await asyncio.sleep(60)
+
+    async def main():
+        blocking = threading.Thread(target=engine.run, args=(block(),))
+        blocking.start()
+        ready.wait(30)
+        task = asyncio.create_task(engine.arun(work(), settle=True))
+        await asyncio.sleep(0.01)
+        closing = threading.Thread(target=engine.close)
+        closing.start()
+        go_on.set()
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(task, 30)
+        closing.join()
+        blocking.join()
 
     asyncio.run(main())

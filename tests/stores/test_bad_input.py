@@ -189,6 +189,24 @@ def test_damage_in_a_database_is_named_and_the_rest_is_readable(tmp_path):
     run(look_for_gap())
 
 
+@pytest.mark.parametrize("harm", ["UPDATE session_messages SET meta_json = '{}'", "DELETE FROM session_messages"])
+def test_going_back_past_damage_in_a_database_works_and_counts_the_rest(tmp_path, harm):
+    url = f"sqlite:{tmp_path}/s.db"
+    run(talk(url))
+    db = apsw.Connection(str(tmp_path / "s.db"))
+    db.execute(f"{harm} WHERE seq = 9")
+    db.close()
+
+    async def go_back():
+        async with open_store(url, durability="os") as store, store.lease("s1") as lease:
+            before = (await store.describe("s1")).token_estimate
+            row = (await store.append("s1", [turnlog.Rewind(to=7)], lease=lease)).row
+            assert (row.last_seq, row.last_role) == (12, "assistant")
+            assert row.token_estimate < before
+
+    run(go_back())
+
+
 @pytest.mark.parametrize(
     "index",
     [None, b"", b"garbage\n", b"\x00" * 100, b'{"index":99}\n', b'{"index":1,"boot":"x"}\n{"row":{"id"', b"[]\n" * 3],

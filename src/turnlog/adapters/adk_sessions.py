@@ -55,6 +55,7 @@ from .adk_state import (
     user_key,
     values_of,
 )
+from .kept_entries import kept_entries
 from .session_log import AGENT, SessionLog, fact_name, key_of, newest_first
 
 LOGS_MAX = 4096
@@ -247,7 +248,7 @@ async def _events(t: Turnlog, row: Session, recent: int | None, since: float | N
     if recent == 0:
         return []
     if recent is None and not row.pruned_to and since is None:
-        entries = await t.store.read(row.id, incarnation=row.incarnation)
+        entries = await kept_entries(t).read(t, row, 1, row.last_seq)
         if any(mark.kind == "rewind" for mark in row.marks):
             path = live_path(marks_of(entries), row.last_seq)
             entries = [entry for entry in entries if on_path(entry.seq, path)]

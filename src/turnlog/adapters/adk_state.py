@@ -94,6 +94,11 @@ class StoredSession(Struct, frozen=True):
     """Of session, user and app, with ADK's prefixes."""
     events: list[StoredEvent] = []
 
+    @property
+    def said(self) -> list[EventJson]:
+        """The events that are no compactions."""
+        return [one.event for one in self.events if one.compaction is None]
+
 
 class StateChange(Struct, frozen=True):
     session: StateValues = field(default_factory=dict[str, Any])

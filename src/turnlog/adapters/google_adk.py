@@ -11,6 +11,7 @@ a compaction event of ADK's, which ADK itself applies; when it is undone, the ev
 
 import math
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from ..core.entries import Compaction, Entry
@@ -24,6 +25,7 @@ from .adk_sessions import AdkSessions
 from .adk_state import AdkHead, AdkPlace, StateChange, StoredEvent, StoredSession, WrongHead, head_of
 from .blocks import fields_of
 from .framework import framework
+from .kept_events import KeptEvents
 from .not_storable import NotStorable, is_endless
 from .resident import holder
 from .session_log import check_id
@@ -51,6 +53,7 @@ SCHEME = "turnlog"
 RACES_MAX = 20
 """Attempts of `append_event(…, retry=True)` while others write to the same session."""
 TEMP = "temp:"
+_id_of = attrgetter("id")
 
 
 class StaleSessionError(Conflict, _AdkStale):
@@ -81,6 +84,7 @@ class TurnlogSessionService(BaseSessionService):
             raise UsageError("both url and uri were given", hint="Give one of them.")
         self.holder = holder(url if uri is None else url_of(uri), store)
         self.sessions = AdkSessions()
+        self._kept = KeptEvents(Event.model_validate)
 
     async def create_session(
         self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
@@ -103,7 +107,11 @@ class TurnlogSessionService(BaseSessionService):
         place = _place(app_name, user_id, _stripped(session_id))
         recent, since = (config.num_recent_events, config.after_timestamp) if config else (None, None)
         found = await self.holder.call(lambda t: self.sessions.load(t, place, recent, since))
-        return _session(found) if found else None
+        if found is None:
+            return None
+        whole = recent is None and since is None
+        said = found.said
+        return _session(found, self._kept.events(place, said) if whole else self._kept.made(said))
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """Without events, the oldest update first."""
@@ -116,6 +124,7 @@ class TurnlogSessionService(BaseSessionService):
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Deletes the session for good. The state of its user and its app stays."""
         place = _place(app_name, user_id, _stripped(session_id))
+        self._kept.forget(place)
         await self.holder.call(lambda t: self.sessions.delete(t, place))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
@@ -132,7 +141,7 @@ class TurnlogSessionService(BaseSessionService):
         if event.partial:
             return event
         place = _place(session.app_name, session.user_id, session.id)
-        if any(known.id == event.id and known == event for known in reversed(session.events)):
+        if event.id in map(_id_of, session.events) and event in session.events:
             return event  # it was delivered before
         delta = event.actions.state_delta if event.actions else {}
         temporary = {name: value for name, value in delta.items() if name.startswith(TEMP)}
@@ -198,7 +207,7 @@ class TurnlogSessionService(BaseSessionService):
         found = await self.sessions.load(t, place)
         if found is None:
             raise NotFound
-        now = _session(found)
+        now = _session(found, self._kept.made(found.said))
         temporary = {name: value for name, value in session.state.items() if name.startswith(TEMP)}
         session.state = {**now.state, **temporary}
         session.events[:] = now.events
@@ -294,24 +303,21 @@ def _plain(value: Any) -> Any:
                 raise NotStorable("the state cannot be stored: a name in it has half a character") from None
 
 
-def _session(found: StoredSession) -> Session:
+def _session(found: StoredSession, said: Iterable[Event] = ()) -> Session:
+    events = iter(said)
     session = Session(
         id=found.place.session,
         app_name=found.place.app,
         user_id=found.place.user,
         state=found.state,
-        events=_events(found.events),
+        events=[
+            next(events) if one.compaction is None else _compaction(one.compaction, found.events)
+            for one in found.events
+        ],
         last_update_time=found.head.updated,
     )
     session._storage_update_marker = found.head.marker
     return session
-
-
-def _events(stored: Sequence[StoredEvent]) -> list[Event]:
-    return [
-        Event.model_validate(one.event) if one.compaction is None else _compaction(one.compaction, stored)
-        for one in stored
-    ]
 
 
 def _compaction(made: Compaction, stored: Sequence[StoredEvent]) -> Event:

@@ -42,17 +42,15 @@ class KeptSession:
         self.size = 0
 
     def add(self, entries: Sequence[Entry]) -> None:
+        known, size = self.entries, 0
         for entry in entries:
-            if entry.seq not in self.entries:
-                self.entries[entry.seq] = entry
-                self.size += _size(entry)
-
-
-def _size(entry: Entry) -> int:
-    content = getattr(entry, "content", None)
-    if content.__class__ is str and entry.raw is None:
-        return ENTRY_BYTES + sys.getsizeof(content)
-    return ENTRY_BYTES + paging.weight(entry)
+            if entry.seq in known:
+                continue
+            known[entry.seq] = entry
+            content = getattr(entry, "content", None)
+            is_plain = content.__class__ is str and entry.raw is None
+            size += ENTRY_BYTES + (sys.getsizeof(content) if is_plain else paging.weight(entry))
+        self.size += size
 
 
 def _is_plain(entry: Entry) -> bool:
@@ -76,12 +74,16 @@ class KeptEntries:
         kept = self._sessions.get(place)
         if kept is None or kept.row != row:
             kept = await self._renewed(t, row, kept)
-        there = [kept.entries.get(seq) for seq in range(first, last + 1)]
+        there = [*map(kept.entries.get, range(first, last + 1))] if kept.entries else []
         found = [entry for entry in there if entry is not None]
-        if len(found) == len(there):
+        if found and len(found) == len(there):
             if place in self._sessions:
                 self._sessions.move_to_end(place)
             return found
+        if not found:
+            begin = max(1, min(first, last + 1 - READ_AHEAD))
+            self._add(place, kept, read := await _read(t, row, begin, last))
+            return read[first - begin :]
         low, high = first + there.index(None), last - there[::-1].index(None)
         begin = low if low > first else max(1, min(low, high + 1 - READ_AHEAD))
         self._add(place, kept, read := await _read(t, row, begin, high))

@@ -264,6 +264,8 @@ async def _items(t: Turnlog, where: SessionLog, most: int | None) -> list[Item]:
     row = await where.find(t)
     if row is None:
         return []
+    if most is None and row.boundary == 1:
+        return responses.items_in(_live(await _tail(t, row), row))
     found = await all_items(t, row) if most is None else await _newest(t, row, most)
     return [item for _, item in found]
 
@@ -294,11 +296,8 @@ async def _newest_of(t: Turnlog, row: Session, live: LiveEntries, most: int) -> 
 
 async def all_items(t: Turnlog, row: Session) -> list[tuple[Entry, Item]]:
     """All items from the boundary on. One item, the summary, stands for those before it."""
-    entries = with_words(await _tail(t, row))
-    live = entries
-    if any(mark.kind == "rewind" for mark in row.marks):
-        path = live_path(marks_of(entries), row.last_seq)
-        live = [entry for entry in entries if on_path(entry.seq, path)]
+    entries = await _tail(t, row)
+    live = _live(entries, row)
     found: list[tuple[Entry, Item]] = []
     if row.boundary > 1:
         view = survey(entries)
@@ -310,11 +309,19 @@ async def all_items(t: Turnlog, row: Session) -> list[tuple[Entry, Item]]:
 
 
 async def _tail(t: Turnlog, row: Session) -> list[Entry]:
-    """The entries from the boundary on, and those that they name."""
+    """The entries from the boundary on, and those that they name. All have their words."""
     if row.read_from == 1:
         with suppress(Corrupt):  # read below, around the damage
-            return await kept_entries(t).read(t, row, 1, row.last_seq)
-    return (await t.sessions.load(row)).entries
+            return with_words(await kept_entries(t).read(t, row, 1, row.last_seq))
+    return with_words((await t.sessions.load(row)).entries)
+
+
+def _live(entries: list[Entry], row: Session) -> list[Entry]:
+    """Those that count."""
+    if all(mark.kind != "rewind" for mark in row.marks):
+        return entries
+    path = live_path(marks_of(entries), row.last_seq)
+    return [entry for entry in entries if on_path(entry.seq, path)]
 
 
 def _from_boundary(live: Sequence[Entry], boundary: int) -> Sequence[Entry]:

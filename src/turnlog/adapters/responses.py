@@ -91,6 +91,20 @@ def _input(arguments: str) -> Any:
     return found
 
 
+def items_in(entries: Iterable[Entry]) -> list[Item]:
+    """The items of many entries. Most are texts, which need no list of their own."""
+    found: list[Item] = []
+    for entry in entries:
+        kind = entry.__class__
+        if (kind is User or kind is Assistant) and entry.raw is None:
+            message = cast("User | Assistant", entry)
+            if message.content.__class__ is str and (kind is User or cast("Assistant", entry).stop != "error"):
+                found.append({"role": "user" if kind is User else "assistant", "content": message.content})
+                continue
+        found += items_of(entry)
+    return found
+
+
 def items_of(entry: Entry) -> list[Item]:
     """The items that an entry stands for: none for entries that are no messages, several for an answer with calls.
 

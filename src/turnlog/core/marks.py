@@ -123,8 +123,10 @@ class Shape(Struct, frozen=True, gc=False):
 
     def _way_to(self, seq: int, path: Sequence[Interval]) -> tuple[list[Interval], int]:
         """The intervals that lead there from the live path, newest first, and where they meet it; -1 if unknown."""
-        rewinds = [mark for mark in self.marks if mark.kind == "rewind"]
         way: list[Interval] = []
+        if seq <= 0 or on_path(seq, path):
+            return way, seq
+        rewinds = [mark for mark in self.marks if mark.kind == "rewind"]
         while seq > 0 and not on_path(seq, path):
             jump = _newest(rewinds, seq)
             begin = jump.seq if jump else 1
@@ -174,16 +176,14 @@ def mark_of(entry: Entry) -> Mark | None:
 
 def live_path(marks: Sequence[Mark], last_seq: int) -> list[Interval]:
     """The entries that count, as intervals, newest first."""
-    rewinds = [mark for mark in marks if mark.kind == "rewind"]
     path: list[Interval] = []
     end = last_seq
-    while end > 0:
-        jump = _newest(rewinds, end)
-        if jump is None:
-            path.append((1, end))
-            break
-        path.append((jump.seq, end))
-        end = min(jump.at, jump.seq - 1)  # a damaged or forged log may point forward; this must not loop forever
+    for mark in reversed(marks):  # they are in order of seq
+        if mark.kind == "rewind" and mark.seq <= end:
+            path.append((mark.seq, end))
+            end = min(mark.at, mark.seq - 1)  # a damaged or forged log may point forward
+    if end > 0:
+        path.append((1, end))
     return path
 
 
@@ -205,17 +205,23 @@ def on_path(seq: int, path: Sequence[Interval]) -> bool:
 
 def active(marks: Sequence[Mark], last_seq: int) -> list[Mark]:
     """The compactions that count, oldest first: on the live path and not undone there."""
+    folds = [mark for mark in marks if mark.kind in ("compaction", "undo")]
+    if not folds:
+        return []
     path = live_path(marks, last_seq)
-    live = [mark for mark in marks if mark.kind in ("compaction", "undo") and on_path(mark.seq, path)]
+    live = [mark for mark in folds if on_path(mark.seq, path)]
     undone = {mark.at for mark in live if mark.kind == "undo"}
     return [mark for mark in live if mark.kind == "compaction" and mark.seq not in undone]
 
 
 def pinned(marks: Sequence[Mark], last_seq: int) -> tuple[Interval, ...]:
     """The pins at the end of the log: (seq of the pin, seq of its target)."""
+    pins = [mark for mark in marks if mark.kind in ("pin", "unpin")]
+    if not pins:
+        return ()
     path = live_path(marks, last_seq)
     held: dict[int, int] = {}
-    for mark in marks:
+    for mark in pins:
         if mark.kind == "pin" and on_path(mark.seq, path) and on_path(mark.at, path):
             held[mark.at] = mark.seq
         elif mark.kind == "unpin" and on_path(mark.seq, path):

@@ -234,7 +234,9 @@ class RowFold:
         role: Role = ""
         for first, last in reversed([*route.entering, *route.before]):
             for seq in range(first, last + 1):
-                step = self.weights.get(seq, 0) & 7
+                if (weight := self.weights.get(seq)) is None:
+                    continue  # no message
+                step = weight & 7
                 before: Role = "call" if step == ANSWERS and not role and not route.from_start else role
                 role = role_after(before, step)
         return role

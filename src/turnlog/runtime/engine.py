@@ -25,12 +25,13 @@ from typing import Any, Generic, Self, TypeVar
 
 from ..errors import UsageError
 from . import jobs
-from .jobs import Job
+from .jobs import Job, SettledJob
 
 EXIT_S = 30.0
 """How long the end of the interpreter waits for objects that are still open."""
 
 T = TypeVar("T")
+J = TypeVar("J")
 _END = object()
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 _inherited: list[object] = []
@@ -159,16 +160,16 @@ class Engine:
             asyncio.get_running_loop()
         except RuntimeError:
             return await self._run_for_trio(coroutine, in_place_s)
+        if settle and not in_place_s:
+            return await self._begun(SettledJob, coroutine).settled()
         job = self._job(coroutine)
         if in_place_s and job.ends_within(in_place_s):
             return job.outcome.result()
-        if settle:
-            return await jobs.settled(job)
         outcome = asyncio.wrap_future(job.outcome)
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
-            await jobs.known(outcome, job, cancel=cancel)
+            await jobs.known(outcome, job, cancel=cancel, settle=settle)
             raise
 
     async def _run_for_trio(self, coroutine: Coroutine[Any, Any, T], in_place_s: float) -> T:
@@ -225,9 +226,12 @@ class Engine:
         return threading.current_thread() is self._thread
 
     def _job(self, coroutine: Coroutine[Any, Any, T]) -> Job[T]:
+        return self._begun(Job, coroutine)
+
+    def _begun(self, kind: Callable[[EngineLoop, Coroutine[Any, Any, T]], J], coroutine: Coroutine[Any, Any, T]) -> J:
         try:
             with self._lock:
-                return Job(self._loop or self._started(), coroutine)
+                return kind(self._loop or self._started(), coroutine)
         except BaseException:
             coroutine.close()
             raise

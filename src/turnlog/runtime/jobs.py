@@ -2,7 +2,7 @@
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -13,16 +13,21 @@ from .uncancellable import Uncancellable
 T = TypeVar("T")
 
 
-class Job(Generic[T]):
-    """A coroutine that runs in the engine. `outcome` is set when it has ended, never before."""
+class EngineTask(Generic[T]):
+    """A coroutine in the loop of an engine. `tell` gets its result or its error when it has ended, once, there."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
-        self.outcome: Future[T] = Future()
-        self.outcome.set_running_or_notify_cancel()  # from here on nobody else can cancel it
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coroutine: Coroutine[Any, Any, T],
+        tell: Callable[[Any, BaseException | None], None],
+    ) -> None:
         self._loop = loop
         self._coroutine = coroutine
+        self._tell = tell
         self._context = contextvars.copy_context()
         self._task: asyncio.Task[None] | None = None
+        self._told = False
         loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
@@ -30,26 +35,19 @@ class Job(Generic[T]):
         self._task.add_done_callback(self._end)
 
     async def _work(self) -> None:
-        """Says the outcome itself: a callback of the task is called one pass of the loop later."""
+        """Tells the outcome itself: a callback of the task is called one pass of the loop later."""
+        self._told = True
         try:
             result = await self._coroutine
         except BaseException as error:  # noqa: BLE001 - the caller gets it, whatever it is
-            self.outcome.set_exception(_ended() if isinstance(error, asyncio.CancelledError) else error)
+            self._tell(None, _ended() if isinstance(error, asyncio.CancelledError) else error)
         else:
-            self.outcome.set_result(result)
+            self._tell(result, None)
 
     def _end(self, task: "asyncio.Task[None]") -> None:
-        if not self.outcome.done():  # cancelled before its first step
+        if not self._told:  # cancelled before its first step
             self._coroutine.close()
-            self.outcome.set_exception(_ended())
-
-    def ends_within(self, seconds: float) -> bool:
-        """Waits for the end, but no longer than this."""
-        try:
-            self.outcome.exception(seconds)
-        except TimeoutError:
-            return False
-        return True
+            self._tell(None, _ended())
 
     def cancel(self) -> None:
         self._loop.call_soon_threadsafe(self._cancel)
@@ -59,30 +57,68 @@ class Job(Generic[T]):
             self._task.cancel()
 
 
-async def settled(job: Job[T]) -> T:
-    """The outcome; a cancellation of the caller comes after it. A future that cannot be cancelled takes one pass of the
-    caller's loop less than a shielded one.
+class Job(Generic[T]):
+    """A coroutine that runs in the engine. `outcome` is set when it has ended, never before."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+        self.outcome: Future[T] = Future()
+        self.outcome.set_running_or_notify_cancel()  # from here on nobody else can cancel it
+        self.cancel = EngineTask(loop, coroutine, self._tell).cancel
+
+    def _tell(self, result: T, error: BaseException | None) -> None:
+        if error is None:
+            self.outcome.set_result(result)
+        else:
+            self.outcome.set_exception(error)
+
+    def ends_within(self, seconds: float) -> bool:
+        """Waits for the end, but no longer than this."""
+        try:
+            self.outcome.exception(seconds)
+        except TimeoutError:
+            return False
+        return True
+
+
+class SettledJob(Generic[T]):
+    """A coroutine that runs in the engine to its end, however often its caller, a task of another loop, is cancelled.
+
+    The caller awaits a future of its own loop, which cannot be cancelled, without the future of a `Job` in between,
+    which has a lock.
     """
-    loop = asyncio.get_running_loop()
-    waiting = Uncancellable(loop=loop)
 
-    def tell(outcome: Future[T]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._caller = asyncio.get_running_loop()
+        self._waiting = Uncancellable(loop=self._caller)
+        self._result: Any = None
+        self._error: BaseException | None = None
+        EngineTask(loop, coroutine, self._tell)
+
+    def _tell(self, result: T, error: BaseException | None) -> None:
+        self._result, self._error = result, error
         with suppress(RuntimeError):  # the caller's loop was closed meanwhile
-            loop.call_soon_threadsafe(waiting.set_result, None)
+            self._caller.call_soon_threadsafe(self._waiting.set_result, None)
 
-    job.outcome.add_done_callback(tell)
-    await waiting
-    return job.outcome.result()
+    async def settled(self) -> T:
+        """The outcome; a cancellation of the caller comes after it."""
+        await self._waiting
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                error = None  # its traceback holds this frame
+        return self._result
 
 
-async def known(outcome: "asyncio.Future[Any]", job: Job[Any], *, cancel: bool) -> None:
+async def known(outcome: "asyncio.Future[Any]", job: Job[Any], *, cancel: bool, settle: bool) -> None:
     while not outcome.done():
         if cancel:
             job.cancel()
         try:
             await asyncio.wait({outcome})
         except asyncio.CancelledError:
-            cancel = True
+            cancel = not settle
     outcome.exception()  # marks it as retrieved
 
 

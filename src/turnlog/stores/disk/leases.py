@@ -23,14 +23,15 @@ import msgspec
 
 from ...errors import Busy, Conflict, UsageError
 from .. import Lease
-from .files import disk_errors, lock, make_dir, open_private, unlock
+from .files import lock, make_dir, open_private, unavailable, unlock
 
 POLL_FIRST_S = 0.005
 POLL_MAX_S = 0.1
 KEPT_MAX = 256
 """The number of files that stay open while nobody holds their lease."""
 
-_open_fds: set[int] = set()
+_open_fds: dict[int, int] = {}
+"""The inode of each open file, which never changes."""
 _everyone: "WeakSet[FileLeases]" = WeakSet()
 
 
@@ -87,11 +88,17 @@ class FileLeases:
     async def enter(self, session_id: str, wait_s: float | None) -> tuple[asyncio.Lock, int]:
         """Takes it: first among the tasks of this store, then among processes."""
         deadline = None if wait_s is None else time.monotonic() + wait_s
-        queue = self._queues.setdefault(session_id, asyncio.Lock())
+        queue = self._queues.get(session_id)
+        if queue is None:
+            queue = self._queues[session_id] = asyncio.Lock()
         try:
-            await self._wait_in(queue, deadline, session_id)
+            if queue.locked():
+                await self._wait_in(queue, deadline, session_id)
+            else:
+                await queue.acquire()  # at once
             try:
-                return queue, await self._acquire(session_id, deadline)
+                fd = self._try(session_id)
+                return queue, await self._acquire(session_id, deadline) if fd is None else fd
             except BaseException:
                 queue.release()
                 raise
@@ -111,9 +118,6 @@ class FileLeases:
             self._queues.pop(session_id, None)
 
     async def _wait_in(self, queue: asyncio.Lock, deadline: float | None, session_id: str) -> None:
-        if not queue.locked():
-            await queue.acquire()  # at once
-            return
         try:
             async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
                 await queue.acquire()
@@ -125,31 +129,37 @@ class FileLeases:
         return f"{self._folder}{os.sep}{session_id}.lock"
 
     async def _acquire(self, session_id: str, deadline: float | None) -> int:
-        pause = POLL_FIRST_S
-        while (fd := self._try(session_id)) is None:
+        """Asks again and again."""
+        fd, pause = None, POLL_FIRST_S
+        while fd is None:
             if deadline is not None and time.monotonic() + pause > deadline:
                 raise busy(session_id, self._path(session_id))
             await asyncio.sleep(pause)
-            pause = min(pause * 2, POLL_MAX_S)
+            fd, pause = self._try(session_id), min(pause * 2, POLL_MAX_S)
         return fd
 
     def _try(self, session_id: str) -> int | None:
+        try:
+            return self._locked(session_id)
+        except OSError as error:
+            raise unavailable("the lease cannot be taken", error) from error
+
+    def _locked(self, session_id: str) -> int | None:
         path = self._path(session_id)
-        with disk_errors("the lease cannot be taken"):
-            while True:
-                fd = self._kept.pop(session_id, None)
-                fd = self._open(path) if fd is None else fd
-                try:
-                    if not lock(fd, wait=False):
-                        _close(fd)
-                        return None
-                    if _is_still(path, fd):
-                        _name_holder(fd)
-                        return fd
-                except OSError:
+        while True:
+            fd = self._kept.pop(session_id, None)
+            fd = self._open(path) if fd is None else fd
+            try:
+                if not lock(fd, wait=False):
                     _close(fd)
-                    raise
-                _close(fd)  # the file was removed: this lock is worthless
+                    return None
+                if _is_still(path, fd):
+                    _name_holder(fd)
+                    return fd
+            except OSError:
+                _close(fd)
+                raise
+            _close(fd)  # the file was removed: this lock is worthless
 
     def _open(self, path: str) -> int:
         try:
@@ -163,7 +173,7 @@ class FileLeases:
                 case _:
                     raise
             fd = open_private(path, os.O_RDWR | os.O_CREAT)
-        _open_fds.add(fd)
+        _open_fds[fd] = os.fstat(fd).st_ino
         return fd
 
     def _release(self, fd: int, session_id: str) -> None:
@@ -219,13 +229,13 @@ class TakenLease:
 
 
 def _close(fd: int) -> None:
-    _open_fds.discard(fd)
+    _open_fds.pop(fd, None)
     os.close(fd)
 
 
 def _is_still(path: str, fd: int) -> bool:
     try:
-        return os.stat(path, follow_symlinks=False).st_ino == os.fstat(fd).st_ino
+        return os.stat(path, follow_symlinks=False).st_ino == _open_fds[fd]
     except FileNotFoundError:
         return False
 

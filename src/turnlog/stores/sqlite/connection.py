@@ -54,6 +54,13 @@ class SqliteConnection:
         self._db.set_busy_timeout(ms)
 
     @property
+    def data_version(self) -> int:
+        """Rises when the database has changed: by this connection with its commit, and by another one with the next
+        transaction that this one begins. Reading it takes no statement, as `PRAGMA data_version` does.
+        """
+        return self._db.data_version()
+
+    @property
     def changes(self) -> int:
         """How many rows this connection has changed so far."""
         return self._db.total_changes()

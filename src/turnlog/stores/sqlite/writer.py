@@ -149,8 +149,7 @@ class SqliteWriter:
         answers: Answers = []
         db.run("BEGIN" if db.read_only else "BEGIN IMMEDIATE")
         try:
-            if (version := db.one("PRAGMA data_version")) != self._version:
-                self._version = version
+            if db.data_version != self._version:
                 self._forget()
             for change, _ in job:
                 try:
@@ -158,6 +157,7 @@ class SqliteWriter:
                 except TurnlogError as error:
                     answers.append((None, error))
             db.run("COMMIT")
+            self._version = db.data_version
         except BaseException as error:  # noqa: BLE001 - a transaction is rolled back, whatever ended it
             self._forget()
             if db.in_transaction:
