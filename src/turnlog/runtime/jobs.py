@@ -27,7 +27,6 @@ class EngineTask(Generic[T]):
         self._tell = tell
         self._context = contextvars.copy_context()
         self._task: asyncio.Task[None] | None = None
-        self._told = False
         loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
@@ -35,8 +34,9 @@ class EngineTask(Generic[T]):
         self._task.add_done_callback(self._end)
 
     async def _work(self) -> None:
-        """Tells the outcome itself: a callback of the task is called one pass of the loop later."""
-        self._told = True
+        """Tells the outcome itself: a callback of the task is called one pass of the loop later, and costs that pass."""
+        assert self._task is not None  # this is its first step
+        self._task.remove_done_callback(self._end)
         try:
             result = await self._coroutine
         except BaseException as error:  # noqa: BLE001 - the caller gets it, whatever it is
@@ -45,9 +45,9 @@ class EngineTask(Generic[T]):
             self._tell(result, None)
 
     def _end(self, task: "asyncio.Task[None]") -> None:
-        if not self._told:  # cancelled before its first step
-            self._coroutine.close()
-            self._tell(None, _ended())
+        """It was cancelled before its first step."""
+        self._coroutine.close()
+        self._tell(None, _ended())
 
     def cancel(self) -> None:
         self._loop.call_soon_threadsafe(self._cancel)
