@@ -323,7 +323,7 @@ def test_a_turn_that_another_process_ended_is_told_to_the_listeners_of_the_one_t
         async with asked(url) as (t, task, events, sent):
             row = (await t.session(KEY)).row
             lane = t.queue._lanes.get(row.id)
-            lane.watch.cancel()
+            (await until(lambda: lane.watch)).cancel()
             other_sent = Sent()
             async with opened(url, ScriptedProvider([{"text": "elsewhere."}]), tools=[other_sent.tool]) as other:
                 await other.approve(KEY, "c1")
