@@ -45,7 +45,7 @@ POSTGRES = [pytest.param("postgres", word, marks=() if word == "approve" else py
 
 @pytest.mark.parametrize(("kind", "word"), [*((kind, word) for kind in KINDS for word in WORDS), *POSTGRES])
 def test_killed_around_a_question_and_its_answer_it_is_asked_once_and_runs_at_most_once(kind, word, tmp_path):
-    where = postgres.server().url("postgres", lease_s=1) if kind == "postgres" else kind
+    where = postgres.server().url("postgres", lease_s=postgres.LONG_S) if kind == "postgres" else kind
     told = crashing("approvals", tmp_path, where, word)
     assert int(told.split()[0]) == 2 * WORDS[word]
 
