@@ -441,8 +441,7 @@ def test_an_administrator_sees_only_their_own_chats_in_the_list(tmp_path):
             assert "the chat of ann" in client.get("/search?q=chat&whose=all").text
 
 
-@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
 def test_axe_finds_nothing_in_the_chat_in_search_and_in_the_keys(site, scheme, locale):
     async def steps(visitor):
         page = visitor.page
