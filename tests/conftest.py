@@ -1,6 +1,7 @@
 """What holds for every test: no property fails because the machine was busy, no run shares a directory with another,
 and the tests that take longest begin first."""
 
+import gc
 import shutil
 import tempfile
 from itertools import cycle
@@ -46,6 +47,17 @@ def pytest_sessionfinish(session, exitstatus):
     """What failed tests left is kept, to be looked at."""
     if exitstatus == pytest.ExitCode.OK and OWN_FOLDER in session.config.stash:
         shutil.rmtree(session.config.stash[OWN_FOLDER], ignore_errors=True)
+
+
+def pytest_collection(session):
+    """What is imported and collected stays until the end: looking through all of it for garbage takes long."""
+    gc.disable()
+
+
+def pytest_collection_finish(session):
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
