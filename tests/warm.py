@@ -99,12 +99,20 @@ def run(*args, stdin="", timeout=120, **how):
     return subprocess.CompletedProcess(args, process.returncode, out, err)
 
 
-def start_code(code, *args, module, **how):
-    """Like `python -c code args` in a process of its own, where `module` is imported already."""
-    return Process(code, *args, main="tests.warm:run_code", module=module, **how)
+def start_code(code, *args, module="", **how):
+    """Like `python -c code args` with its end outside of the claim: the interpreter is not taken apart."""
+    return Process(code, *args, main=RUN_CODE, module=module, **how)
 
 
-def run_code():
+def run_code(code, *args, **how):
+    """The same, until it has ended."""
+    return run(code, *args, main=RUN_CODE, **how)
+
+
+RUN_CODE = "tests.warm:_execute"
+
+
+def _execute():
     code = sys.argv[1]
     sys.argv = ["-c", *sys.argv[2:]]
     exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})
@@ -197,7 +205,8 @@ def _become(wanted, descriptors):
     if limit := wanted["files_max"]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     sys.argv = ["turnlog", *wanted["args"]]
-    for path, value in {**PATIENCE, **wanted["constants"]}.items():
+    patience = {} if wanted["main"] == RUN_CODE else PATIENCE
+    for path, value in {**patience, **wanted["constants"]}.items():
         _set(path, value)
     module, _, function = wanted["main"].partition(":")
     return getattr(import_module(module), function)

@@ -472,6 +472,10 @@ async def check_commit(url, acknowledged):
     return bool(compactions)
 
 
-if __name__ == "__main__":
+def main():
     what = {"points": points, "random": at_random, "commit": around_commit, "approvals": approvals}[sys.argv[1]]
     print(f"{what(*sys.argv[2:])} crashes: nothing lost, nothing doubled")
+
+
+if __name__ == "__main__":
+    main()

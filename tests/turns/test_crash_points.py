@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from turnlog.core.entries import Assistant, Failed
 from turnlog.testing import ScriptedProvider, check_messages
 
+from .. import warm
 from ..stores import postgres
 from .talk import KEY, ask, log, opened, run, shown
 
@@ -22,8 +22,7 @@ KINDS = ("jsonl", "sqlite")
 
 
 def crashing(*args):
-    command = [sys.executable, "-m", "tests.turns.crashing", *map(str, args)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600 + CRASHES)
+    done = warm.run_code("from tests.turns.crashing import main; main()", *args, timeout=600 + CRASHES)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -78,7 +77,7 @@ asyncio.run(main())
 
 
 def kill_during_the_model_call(url):
-    child = subprocess.Popen([sys.executable, "-c", WAITING, url], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    child = warm.start_code(WAITING, url, stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout.readline() == "asked\n"
     finally:
@@ -139,9 +138,10 @@ def test_killed_during_the_model_call_the_turn_is_run_again_once_where_that_is_w
 
 
 def test_killed_while_messages_wait_all_of_them_are_answered_in_order(url):
-    command = [sys.executable, "-c", WAITING.replace('print("asked"', "await more(t)\n        print('asked'"), url]
-    command[2] = command[2].replace("async def main", MORE + "async def main")
-    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    code = WAITING.replace('print("asked"', "await more(t)\n        print('asked'")
+    child = warm.start_code(
+        code.replace("async def main", MORE + "async def main"), url, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert child.stdout.readline() == "asked\n"
     finally:

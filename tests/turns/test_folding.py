@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import subprocess
-import sys
 import threading
 import time
 
@@ -20,6 +19,7 @@ from turnlog.errors import SummaryRefused
 from turnlog.settings import limits_of, load
 from turnlog.testing import ScriptedProvider, answered, check_messages, said
 
+from .. import warm
 from ..waiting import GIVES_UP_S
 from .scenes import (
     TOO_LONG,
@@ -164,7 +164,7 @@ def child(url, tmp_path, preset, script, texts_said, *, at_done=False):
     (tmp_path / "script").write_bytes(b"\n".join(map(msgspec.json.encode, script)))
     (tmp_path / "texts").write_text("|".join(texts_said))
     arguments = [url, str(tmp_path / "script"), preset, str(tmp_path / "texts"), str(int(at_done))]
-    process = subprocess.Popen([sys.executable, "-c", CHILD, *arguments], stdout=subprocess.PIPE, text=True)
+    process = warm.start_code(CHILD, *arguments, stdout=subprocess.PIPE, text=True)
     limit = threading.Timer(CHILD_LIVES_S, process.kill)
     limit.daemon = True
     limit.start()
