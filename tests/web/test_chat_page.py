@@ -10,6 +10,7 @@ import pytest
 import turnlog
 
 from ..server.running import PATIENT, running, talk
+from ..waiting import until
 from .browsing import HARM, WAIT_MS, needs_browser, plant_folded, seed, visit
 from .test_pages import sign_in
 
@@ -256,7 +257,7 @@ def test_the_tabs_of_a_browser_share_one_stream_and_the_next_one_takes_over(site
         await other.fill("#message", "on my own now")
         await other.press("#message", "Enter")
         await other.locator("#log .msg.assistant").nth(1).wait_for()
-        assert [url for url in asked if "/live" in url]
+        await until(lambda: [url for url in asked if "/live" in url])
 
     visit(site, steps)
 
