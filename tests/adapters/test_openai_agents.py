@@ -448,6 +448,7 @@ def test_two_processes_lose_nothing_and_do_not_interleave_within_an_append(schem
         writer.communicate(timeout=GIVES_UP_S)
         assert writer.returncode == 0
     found = [item["content"].split() for item in run(TurnlogSession("ann", url).get_items())]
+    assert len(found) == 2 * 15 * 5
     groups = [found[index : index + 5] for index in range(0, len(found), 5)]
     assert all(len({(name, n) for name, n, _ in group}) == 1 for group in groups)
     assert sorted((group[0][0], int(group[0][1])) for group in groups) == sorted(
