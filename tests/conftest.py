@@ -1,6 +1,7 @@
 """What holds for every test: no property fails because the machine was busy, no run shares a directory with another,
 and the tests that take longest begin first."""
 
+import gc
 import shutil
 import tempfile
 from itertools import cycle
@@ -12,24 +13,49 @@ settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 LONGEST = (
-    "tests/turns/test_real_models.py",
-    "tests/server/test_cluster.py",
-    "tests/stores/test_pi.py",
-    "tests/channels/test_cluster.py",
-    "tests/web/test_browser.py",
-    "tests/stores/test_torn.py",
-    "tests/server/test_openapi.py",
-    "tests/stores/test_postgres.py",
-    "tests/server/test_load.py",
-    "tests/stores/test_crash.py",
-    "tests/torture/test_audit.py",
-    "tests/providers/test_local.py",
-    "tests/web/test_unsent.py",
-    "tests/server/test_rejoin.py",
-    "tests/turns/test_crash_points.py",
-    "tests/channels/test_serving.py",
+    (
+        "tests/web/test_operating.py",
+        "tests/web/test_every_page.py",
+        "tests/web/test_chat_page.py",
+        "tests/web/test_browser.py",
+        "tests/web/test_approvals.py",
+        "tests/web/test_picks.py",
+        "tests/web/test_unsent.py",
+        "tests/web/test_erasing.py",
+        "tests/web/test_pages.py",
+    ),
+    (
+        "tests/server/test_cluster.py",
+        "tests/channels/test_cluster.py",
+        "tests/turns/test_absence.py",
+        "tests/stores/test_failover.py",
+        "tests/server/test_connections.py",
+        "tests/torture/test_audit.py",
+        "tests/server/compatible/test_door.py",
+        "tests/turns/test_approval_outage.py",
+        "tests/channels/test_serving.py",
+        "tests/server/test_rejoin.py",
+        "tests/cli/test_terminal.py",
+    ),
+    (
+        "tests/test_large_sessions.py",
+        "tests/turns/test_real_models.py",
+        "tests/cli/test_reading.py",
+        "tests/server/test_workers.py",
+        "tests/stores/test_pi.py",
+        "tests/stores/test_crash.py",
+        "tests/turns/test_crash_points.py",
+        "tests/stores/test_torn.py",
+        "tests/server/test_openapi.py",
+        "tests/stores/test_postgres.py",
+        "tests/server/test_load.py",
+        "tests/providers/test_local.py",
+        "tests/tools/test_mcp.py",
+    ),
 )
-"""Files with tests of several seconds, the longest first: one that began last would keep a single worker busy."""
+"""Files with tests of several seconds: one that began last would keep a single worker busy. A group is for one worker:
+tests that need the browser, tests that wait most of the time, tests that compute.
+"""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -48,6 +74,17 @@ def pytest_sessionfinish(session, exitstatus):
         shutil.rmtree(session.config.stash[OWN_FOLDER], ignore_errors=True)
 
 
+def pytest_collection(session):
+    """What is imported and collected stays until the end: looking through all of it for garbage takes long."""
+    gc.disable()
+
+
+def pytest_collection_finish(session):
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Each worker is given one run of the list, and takes from the ends of others' when it has done its own. So the
@@ -57,8 +94,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         files.setdefault(item.nodeid.partition("::")[0], []).append(item)
     parts = [[] for _ in range(workers)]
-    for part, name in zip(cycle(parts), [name for name in LONGEST if name in files]):
-        part += files.pop(name)
+    for part, names in zip(cycle(parts), LONGEST):
+        for name in names:
+            part += files.pop(name, ())
     rest = [item for found in files.values() for item in found]
     length = -(-len(items) // workers)
     for part in parts:

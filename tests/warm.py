@@ -42,11 +42,13 @@ ROOT = str(Path(__file__).parents[1])
 class Process(subprocess.Popen):
     """Made, fed, read and waited for like any other; its parent, which reaps it, tells the exit code through a pipe."""
 
-    def __init__(self, *args, files_max=None, constants=None, main="turnlog.cli.main:main", **how):
+    def __init__(self, *args, files_max=None, constants=None, main="turnlog.cli.main:main", module="", **how):
         """`constants`: of modules, by dotted name, for tests that would otherwise wait for ten seconds to pass.
 
-        `main`: what is called, as module:function.
+        `main`: what is called, as module:function. `module`: a module that takes seconds to import, as those of
+        agent frameworks do; the parent is another one, which has imported that and nothing else.
         """
+        self._module = module
         self._special = {"files_max": files_max, "constants": constants or {}, "main": main}
         super().__init__(args, **how)
 
@@ -60,7 +62,8 @@ class Process(subprocess.Popen):
             **self._special,
         }
         streams = (pipes[0], pipes[3], pipes[5])
-        _parent().send(wanted, [own if given == -1 else given for own, given in enumerate(streams)] + [theirs])
+        descriptors = [own if given == -1 else given for own, given in enumerate(streams)]
+        _parent(self._module).send(wanted, [*descriptors, theirs])
         os.close(theirs)
         self._close_pipe_fds(*pipes)
         self._told = io.FileIO(ours)
@@ -96,13 +99,32 @@ def run(*args, stdin="", timeout=120, **how):
     return subprocess.CompletedProcess(args, process.returncode, out, err)
 
 
+def start_code(code, *args, module="", **how):
+    """Like `python -c code args` with its end outside of the claim: the interpreter is not taken apart."""
+    return Process(code, *args, main=RUN_CODE, module=module, **how)
+
+
+def run_code(code, *args, **how):
+    """The same, until it has ended."""
+    return run(code, *args, main=RUN_CODE, **how)
+
+
+RUN_CODE = "tests.warm:_execute"
+
+
+def _execute():
+    code = sys.argv[1]
+    sys.argv = ["-c", *sys.argv[2:]]
+    exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})
+
+
 class _Parent:
-    def __init__(self):
+    def __init__(self, module):
         self._socket, theirs = socket.socketpair()
         with theirs:
             clean = {k: v for k, v in os.environ.items() if not k.startswith(("TURNLOG_", "COV_", "PYTEST_"))}
             self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                [sys.executable, "-P", __file__, str(theirs.fileno()), module],
                 env={**clean, "LANG": "C.UTF-8"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -121,9 +143,9 @@ class _Parent:
         self._process.wait()
 
 
-@lru_cache(maxsize=1)
-def _parent():
-    return _Parent()
+@lru_cache
+def _parent(module):
+    return _Parent(module)
 
 
 def _fork_for_each(requests):
@@ -183,7 +205,8 @@ def _become(wanted, descriptors):
     if limit := wanted["files_max"]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     sys.argv = ["turnlog", *wanted["args"]]
-    for path, value in {**PATIENCE, **wanted["constants"]}.items():
+    patience = {} if wanted["main"] == RUN_CODE else PATIENCE
+    for path, value in {**patience, **wanted["constants"]}.items():
         _set(path, value)
     module, _, function = wanted["main"].partition(":")
     return getattr(import_module(module), function)
@@ -229,7 +252,10 @@ def _end_quickly(main):
 
 
 if __name__ == "__main__":
-    _import_everything()
+    if sys.argv[2]:
+        import_module(sys.argv[2])
+    else:
+        _import_everything()
     sys.path.append(ROOT)
     gc.collect()
     gc.freeze()  # a collection in a child would otherwise copy all of it

@@ -3,7 +3,6 @@ calls on both, writers at once, and what goes beyond it."""
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import turnlog
 from turnlog.core.entries import Assistant, Compaction, Foreign, ToolResult, Undo, User
 from turnlog.errors import TurnlogError, UsageError
 
+from .. import warm
 from ..stores import postgres
 
 pytest.importorskip("google.adk", reason="needs google-adk (requirements/test.txt)")
@@ -612,9 +612,8 @@ asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 
 
 def writer(url, name, count):
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, url, name, str(count)], stdout=subprocess.PIPE, text=True, env={**os.environ}
-    )
+    adapter = "turnlog.adapters.google_adk"
+    return warm.start_code(WRITER, url, name, count, module=adapter, stdout=subprocess.PIPE, text=True)
 
 
 async def read_again(url, **config):

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -15,6 +14,9 @@ from hypothesis import given, settings, strategies as st
 import turnlog
 from turnlog.core.entries import Assistant, Foreign, ToolResult, User
 from turnlog.errors import Busy, Conflict, TurnlogError, UsageError
+
+from .. import warm
+from ..waiting import GIVES_UP_S
 
 agents = pytest.importorskip("agents", reason="needs openai-agents (requirements/test.txt)")
 
@@ -26,6 +28,7 @@ from turnlog.adapters.fitting import fit  # noqa: E402 - only if the package is 
 from turnlog.adapters.openai_agents import TurnlogSession, guarded, stored  # noqa: E402 - only if the package is there
 from turnlog.core.guard import Limits  # noqa: E402 - only if the package is there
 
+ADAPTER = "turnlog.adapters.openai_agents"
 TEXT = st.text(st.characters(), max_size=12)  # with NUL and lone surrogates
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
@@ -98,7 +101,9 @@ def test_random_items_are_read_equal_in_another_process(scheme, items):
     with tempfile.TemporaryDirectory() as folder:
         url = f"{scheme}:{folder}/store"
         run(main())
-        told = subprocess.run([sys.executable, "-c", code, url], capture_output=True, text=True, check=True).stdout
+        with warm.start_code(code, url, module=ADAPTER, stdout=subprocess.PIPE, text=True) as reader:
+            told = reader.communicate(timeout=GIVES_UP_S)[0]
+        assert reader.returncode == 0
     assert json.loads(told) == json.loads(json.dumps(items))
 
 
@@ -388,13 +393,13 @@ def test_tenants_of_one_id_are_different_sessions():
 
 
 def test_an_append_while_a_turn_runs_is_busy_and_names_the_holder(tmp_path, monkeypatch):
-    from turnlog import stores
+    from turnlog.stores.sqlite import store as sqlite_store
 
     async def main():
         url = f"sqlite:{tmp_path}/a.db"
         session = TurnlogSession("ann", url)
         await session.add_items(TURN[:1])
-        monkeypatch.setattr(stores, "OWN_LEASE_WAIT_S", 0.05)
+        monkeypatch.setattr(sqlite_store, "OWN_LEASE_WAIT_S", 0.05)
         async with turnlog.open(url) as t:
             [row] = (await t.sessions.list()).items
             async with t.store.lease(row.id):
@@ -432,7 +437,7 @@ asyncio.run(main())
 
 
 def start(url, name, n):
-    return subprocess.Popen([sys.executable, "-c", WRITER, url, name, str(n)], stdout=subprocess.PIPE, text=True)
+    return warm.start_code(WRITER, url, name, n, module=ADAPTER, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "jsonl"])
@@ -440,9 +445,10 @@ def test_two_processes_lose_nothing_and_do_not_interleave_within_an_append(schem
     url = f"{scheme}:{tmp_path}/store"
     writers = [start(url, name, 15) for name in ("a", "b")]
     for writer in writers:
-        writer.communicate(timeout=120)
+        writer.communicate(timeout=GIVES_UP_S)
         assert writer.returncode == 0
     found = [item["content"].split() for item in run(TurnlogSession("ann", url).get_items())]
+    assert len(found) == 2 * 15 * 5
     groups = [found[index : index + 5] for index in range(0, len(found), 5)]
     assert all(len({(name, n) for name, n, _ in group}) == 1 for group in groups)
     assert sorted((group[0][0], int(group[0][1])) for group in groups) == sorted(

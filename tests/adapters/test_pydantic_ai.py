@@ -16,6 +16,7 @@ import turnlog
 from turnlog.core.entries import Assistant, Compaction, Foreign, ToolResult, Undo, User
 from turnlog.errors import TurnlogError, UsageError
 
+from .. import warm
 from ..stores import postgres
 
 pytest.importorskip("pydantic_ai.conversation_store", reason="needs pydantic-ai-slim (requirements/test.txt)")
@@ -496,7 +497,8 @@ asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 
 
 def writer(url, name, count):
-    return subprocess.Popen([sys.executable, "-c", WRITER, url, name, str(count)], stdout=subprocess.PIPE, text=True)
+    adapter = "turnlog.adapters.pydantic_ai"
+    return warm.start_code(WRITER, url, name, count, module=adapter, stdout=subprocess.PIPE, text=True)
 
 
 async def texts(url):

@@ -35,6 +35,7 @@ LISTS = [command for command in READING if "s1" not in command]
 def here(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TURNLOG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TURNLOG_MODEL_NAME", "offline")
+    monkeypatch.setenv("TURNLOG_STORE_DURABILITY", "os")  # nothing is written that a crash could take
     monkeypatch.delenv("TURNLOG_STORE_URL", raising=False)
     monkeypatch.chdir(tmp_path)
 

@@ -10,7 +10,7 @@ import pytest
 
 from ..stores import postgres
 from ..waiting import GIVES_UP_S, wait_until
-from .running import CHAT, SESSIONS, kinds, rejoin, run_turnlog, running, talk, text_of
+from .running import CHAT, SESSIONS, Running, kinds, rejoin, run_turnlog, running, talk, text_of
 
 
 def workers_of(server):
@@ -122,13 +122,16 @@ def is_alive(pid):
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_no_worker_outlives_the_parent(tmp_path, how):
-    with running(tmp_path / "home", args=["--workers", "2"]) as server:
+    server = Running(tmp_path / "home", args=["--workers", "2"])
+    try:
         wait_until(lambda: starts(server) == 2)
         pids = workers_of(server)
+        assert len(pids) == 2
         server.process.send_signal(how)
         assert server.process.wait(GIVES_UP_S) == (0 if how != signal.SIGKILL else -signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, pids)))
-        server.start()  # so that the end of the test finds a server that stops as usual
+    finally:
+        server.kill()
 
 
 @pytest.mark.parametrize(

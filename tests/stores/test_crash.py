@@ -12,6 +12,7 @@ import pytest
 import turnlog
 from turnlog.testing import opened, raises
 
+from .. import warm
 from ..waiting import GIVES_UP_S
 from . import postgres
 
@@ -69,9 +70,7 @@ def test_racing_processes_get_seqs_without_gaps_and_one_turn_at_a_time(kind, tmp
             return await store.read("s1"), await store.describe("s1")
 
     asyncio.run(prepare())
-    running = [
-        subprocess.Popen([sys.executable, "-c", RACER, url, f"r{n}", str(turns)], cwd=ROOT) for n in range(racers)
-    ]
+    running = [warm.start_code(RACER, url, f"r{n}", turns) for n in range(racers)]
     assert [process.wait(timeout=GIVES_UP_S) for process in running] == [0] * racers
     entries, row = asyncio.run(look())
     assert [e.seq for e in entries] == list(range(1, 1 + turns * racers * 3 + 1))
@@ -97,12 +96,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("kind", URLS)
 def test_racing_openers_get_one_session_a_key(kind, tmp_path):
     url = URLS[kind].format(tmp_path)
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", OPENER, url], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(4)
-    ]
+    racers = [warm.start_code(OPENER, url, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     for racer in racers:
         racer.stdin.write("go\n")
         racer.stdin.flush()
@@ -119,21 +113,15 @@ def test_racing_openers_get_one_session_a_key(kind, tmp_path):
 @pytest.mark.parametrize("kind", URLS)
 def test_a_lease_ends_with_its_process(kind, tmp_path):
     url = URLS[kind].format(tmp_path)
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import asyncio,sys,turnlog\n"
-            "async def main():\n"
-            "    async with turnlog.open_store(sys.argv[1]) as store, store.lease('s1'):\n"
-            "        print('held', flush=True)\n"
-            "        await asyncio.sleep(600)\n"
-            "asyncio.run(main())",
-            url,
-        ],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
+    code = (
+        "import asyncio,sys,turnlog\n"
+        "async def main():\n"
+        "    async with turnlog.open_store(sys.argv[1]) as store, store.lease('s1'):\n"
+        "        print('held', flush=True)\n"
+        "        await asyncio.sleep(600)\n"
+        "asyncio.run(main())"
     )
+    holder = warm.start_code(code, url, stdout=subprocess.PIPE)
     holder.stdout.readline()
 
     async def take():

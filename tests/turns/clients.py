@@ -1,13 +1,16 @@
 """A client in tests: sends requests to `Places` and stores answers, without a server or a model."""
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 from pathlib import Path
+from weakref import WeakSet
 
 from turnlog.core import history
 from turnlog.core.entries import Assistant, ToolResult, User
 from turnlog.core.principals import Principal
 from turnlog.sessions import Sessions
+from turnlog.stores import open_store
 from turnlog.turns.places import Asked, Places
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -66,12 +69,27 @@ def assistant(text):
     return {"role": "assistant", "content": text}
 
 
+PLACES = WeakSet()
+"""Of all clients. The index of answers is written after an answer, by tasks of theirs."""
+
+
+@asynccontextmanager
+async def opened(url, **options):
+    """A store. It is closed when all tasks have written to it."""
+    async with open_store(url, **options) as store:
+        try:
+            yield store
+        finally:
+            await asyncio.gather(*(places.close() for places in PLACES))
+
+
 class Client:
     """One principal's client. `say` sends a request and stores the answer that is given to it."""
 
     def __init__(self, store, *, who=ANN, name=None, clock=None, places=None, **more):
         self.store, self.who, self.name, self.more = store, who, name, more
         self.places = places or Places(store, Sessions(store), **({"clock": clock} if clock else {}))
+        PLACES.add(self.places)
 
     def asked(self, messages, **more):
         fields = {"principal": self.who, "name": self.name, "wire": "chat", "client": "test", "model": "m"}

@@ -36,6 +36,7 @@ from turnlog.core.events import ApprovalRequest, Done
 from turnlog.core.session import describe
 from turnlog.testing import ScriptedProvider, check_messages
 
+from ..stores import postgres
 from .talk import HANGS_AFTER_S, KEY, opened, url_at
 
 FLAGS = {"store_durability": "full"}
@@ -216,6 +217,8 @@ def approvals(place, kind, word, url=None):
                 assert ["done", "first."] in told
                 return crashes
             crashes += 1
+            if where.startswith("postgresql:"):
+                postgres.expire_leases(where)
             try:
                 asyncio.run(check_asked(where, told, word))
             except AssertionError as error:
@@ -469,6 +472,10 @@ async def check_commit(url, acknowledged):
     return bool(compactions)
 
 
-if __name__ == "__main__":
+def main():
     what = {"points": points, "random": at_random, "commit": around_commit, "approvals": approvals}[sys.argv[1]]
     print(f"{what(*sys.argv[2:])} crashes: nothing lost, nothing doubled")
+
+
+if __name__ == "__main__":
+    main()

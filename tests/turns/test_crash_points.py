@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from turnlog.core.entries import Assistant, Failed
 from turnlog.testing import ScriptedProvider, check_messages
 
+from .. import warm
 from ..stores import postgres
 from .talk import KEY, ask, log, opened, run, shown
 
@@ -22,15 +22,24 @@ KINDS = ("jsonl", "sqlite")
 
 
 def crashing(*args):
-    command = [sys.executable, "-m", "tests.turns.crashing", *map(str, args)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600 + CRASHES)
+    done = warm.run_code("from tests.turns.crashing import main; main()", *args, timeout=600 + CRASHES)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
-@pytest.mark.parametrize("rerun", ["mark", "rerun"])
+SHORT = {("jsonl", "mark"), ("sqlite", "rerun")}
+"""Which calls are made anew is decided above the stores: each store is killed in one of the two ways."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "rerun"),
+    [
+        pytest.param(kind, rerun, marks=() if (kind, rerun) in SHORT else pytest.mark.slow)
+        for kind in KINDS
+        for rerun in ("mark", "rerun")
+    ],
+)
 @pytest.mark.parametrize(("scenario", "appends"), [("tools", 9), ("compaction", 6)])
-@pytest.mark.parametrize("kind", KINDS)
 def test_killed_before_or_after_any_append_of_a_turn_nothing_is_lost_and_the_session_goes_on(
     kind, scenario, appends, rerun, tmp_path
 ):
@@ -40,12 +49,18 @@ def test_killed_before_or_after_any_append_of_a_turn_nothing_is_lost_and_the_ses
 
 WORDS = {"approve": 9, "edit": 9, "deny": 8}
 """Appends from the first message to the end of the turn."""
-POSTGRES = [pytest.param("postgres", word, marks=() if word == "approve" else pytest.mark.slow) for word in WORDS]
+ONCE = {("jsonl", "approve"), ("sqlite", "edit"), ("jsonl", "deny"), ("postgres", "approve")}
+ASKED = [
+    pytest.param(kind, word, marks=() if (kind, word) in ONCE else pytest.mark.slow)
+    for kind in (*KINDS, "postgres")
+    for word in WORDS
+]
+"""The short form has every store and every answer."""
 
 
-@pytest.mark.parametrize(("kind", "word"), [*((kind, word) for kind in KINDS for word in WORDS), *POSTGRES])
+@pytest.mark.parametrize(("kind", "word"), ASKED)
 def test_killed_around_a_question_and_its_answer_it_is_asked_once_and_runs_at_most_once(kind, word, tmp_path):
-    where = postgres.server().url("postgres", lease_s=1) if kind == "postgres" else kind
+    where = postgres.server().url("postgres", lease_s=postgres.LONG_S) if kind == "postgres" else kind
     told = crashing("approvals", tmp_path, where, word)
     assert int(told.split()[0]) == 2 * WORDS[word]
 
@@ -78,7 +93,7 @@ asyncio.run(main())
 
 
 def kill_during_the_model_call(url):
-    child = subprocess.Popen([sys.executable, "-c", WAITING, url], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    child = warm.start_code(WAITING, url, stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout.readline() == "asked\n"
     finally:
@@ -139,9 +154,10 @@ def test_killed_during_the_model_call_the_turn_is_run_again_once_where_that_is_w
 
 
 def test_killed_while_messages_wait_all_of_them_are_answered_in_order(url):
-    command = [sys.executable, "-c", WAITING.replace('print("asked"', "await more(t)\n        print('asked'"), url]
-    command[2] = command[2].replace("async def main", MORE + "async def main")
-    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    code = WAITING.replace('print("asked"', "await more(t)\n        print('asked'")
+    child = warm.start_code(
+        code.replace("async def main", MORE + "async def main"), url, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert child.stdout.readline() == "asked\n"
     finally:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from turnlog.core.events import Done, Queued, Snapshot
 from turnlog.testing import FixedClock, ScriptedProvider, check_messages
 from turnlog.turns.deliveries import DELIVERED
 
+from .. import warm
 from .gates import Gated, heard, listening
 from .talk import KEY, ask, log, opened, run, say, words
 
@@ -211,18 +211,15 @@ def no_turns_are_interleaved(entries):
     return turns
 
 
+ECHO = "import asyncio, sys; from tests.turns import echo; asyncio.run(echo.main(*sys.argv[1:]))"
+
+
 @pytest.mark.parametrize("mode", ["followup", "collect", "steer"])
 def test_two_processes_with_one_session_never_run_two_turns_at_once_and_answer_everything_once(mode, url):
     count = 8
     names = ("ann", "bob")
     senders = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.turns.echo", url, KEY, mode, name, str(count)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        warm.start_code(ECHO, url, KEY, mode, name, count, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for name in names
     ]
     try:

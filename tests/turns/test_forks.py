@@ -12,10 +12,9 @@ from turnlog.core import history
 from turnlog.core.entries import MESSAGES, Assistant, Compaction, Pin, User
 from turnlog.sessions import Sessions, own_answers
 from turnlog.sessions.erasing_text import EraseRequest, WordEraser
-from turnlog.stores import open_store
 
 from ..stores import postgres
-from .clients import Client, assistant, user
+from .clients import Client, assistant, opened, user
 
 pytestmark = pytest.mark.anyio
 TURNS = 30
@@ -32,7 +31,7 @@ def anyio_backend():
 async def store(request, tmp_path):
     urls = {"memory": "memory:", "sqlite": f"sqlite:{tmp_path}/s.db", "jsonl": f"jsonl:{tmp_path}/s"}
     url = urls.get(request.param) or postgres.url_of(tmp_path)
-    async with open_store(url, **({} if request.param == "postgresql" else {"durability": "os"})) as found:
+    async with opened(url, **({} if request.param == "postgresql" else {"durability": "os"})) as found:
         yield found
 
 
@@ -209,7 +208,7 @@ async def test_of_eight_at_once_each_fork_holds_its_own_words(store):
 async def test_whatever_clients_do_a_prompt_holds_no_words_that_are_not_in_its_request(seed):
     """Several conversations of one name, edited, compacted, forked, undone, deleted and taken up by another process."""
     luck = random.Random(seed)
-    async with open_store("memory:") as store:
+    async with opened("memory:") as store:
         client, sessions = Client(store, name="n"), Sessions(store)
         talks, made, kinds = [[]], set(), set()
         for count in range(120):

@@ -1,10 +1,7 @@
 """Whoever held a session that was deleted cannot write to one that was later made under its id, on any store."""
 
 import asyncio
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from turnlog.core.user_content import with_words
 from turnlog.testing import FixedClock, said
 from turnlog.turns import stopping
 
+from .. import warm
 from ..stores import postgres
 from .gates import Gated
 from .talk import KEY, ask, opened, run, say, words
@@ -52,10 +50,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 def delete_and_make_anew(url):
     """In another process."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        [sys.executable, "-c", OTHER, url], env=env, capture_output=True, text=True, timeout=100, check=False
-    )
+    done = warm.run_code(OTHER, url)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -9,13 +9,12 @@ from turnlog.core import history
 from turnlog.core.entries import Assistant, Foreign, Rewind, Shortened, User, text_of
 from turnlog.runtime import background
 from turnlog.sessions import Sessions, own_answers
-from turnlog.stores import open_store
 from turnlog.stores.in_memory import MemoryStore
 from turnlog.turns.candidates import COMPARED
 from turnlog.turns.places import Places
 
 from ..stores import postgres
-from .clients import ANN, BOB, Client, assistant, name_of, recording, replay, split_of, user
+from .clients import ANN, BOB, Client, assistant, name_of, opened, recording, replay, split_of, user
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +49,7 @@ def anyio_backend():
 @pytest.fixture(params=["memory", "sqlite", "jsonl"])
 async def store(request, tmp_path):
     urls = {"memory": "memory:", "sqlite": f"sqlite:{tmp_path}/s.db", "jsonl": f"jsonl:{tmp_path}/s"}
-    async with open_store(urls[request.param], durability="os") as found:
+    async with opened(urls[request.param], durability="os") as found:
         yield found
 
 
@@ -497,7 +496,7 @@ async def test_places_of_two_servers_see_each_other(store):
 
 async def test_two_servers_on_postgresql_share_conversations_and_repeats(tmp_path):
     url = postgres.url_of(tmp_path)
-    async with open_store(url) as one, open_store(url) as other:
+    async with opened(url) as one, opened(url) as other:
         first, second = Client(one, name="n"), Client(other, name="n")
         _, session, _ = await first.say(user("hi"), answer="Hello.", whole=False)
         assert (await second.say(user("hi")))[:2] == ("replayed", session)  # the repeat reached the other server

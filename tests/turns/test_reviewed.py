@@ -5,7 +5,6 @@ Where a test needs a store that is slow, the store's own call is made, and takes
 
 import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from turnlog.settings.presets import PRESETS
 from turnlog.testing import FixedClock, ScriptedProvider, said
 from turnlog.turns.stream import replay
 
+from .. import warm
 from ..waiting import GIVES_UP_S
 from .gates import Gated, Held, Slow, heard, slow_calls
 from .scenes import of_type, place_of
@@ -387,8 +387,7 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.parametrize("preset", HOLDING)
 def test_a_message_that_kills_its_process_is_tried_at_two_starts_and_no_more(preset, url):
     def start(text=""):
-        command = [sys.executable, "-c", DYING, url, preset, text]
-        return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=GIVES_UP_S).stdout
+        return warm.run_code(DYING, url, preset, text).stdout
 
     assert [start("kills us"), start(), start()] == ["asked\n", "asked\n", ""]
 

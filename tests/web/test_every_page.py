@@ -22,8 +22,7 @@ def site(tmp_path_factory):
         yield server
 
 
-@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
-@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+@pytest.mark.parametrize(("locale", "color_scheme"), [("en-US", "light"), ("zh-CN", "dark")])
 def test_every_page_is_accessible_and_fits_a_phone(site, locale, color_scheme):
     async def steps(visitor):
         found = {}

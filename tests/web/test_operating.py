@@ -15,6 +15,7 @@ from .browsing import HARM, needs_browser, plant_folded, plant_harm, seed, visit
 from .test_pages import check_page, sign_in
 
 OPUS = "anthropic:claude-opus-4"
+COUNTED_SOON = {"turnlog.server.background.COUNT_EVERY_S": 0.1}
 
 
 async def plant_states(library, convlog):
@@ -274,7 +275,7 @@ async def plant_days(library, convlog):
 def test_the_pages_for_operators_say_what_there_is_in_both_languages_and_colours(tmp_path, locale, scheme):
     seed(tmp_path / "home", plant_days)
     english = locale == "en-US"
-    with running(tmp_path / "home") as server:
+    with running(tmp_path / "home", constants=COUNTED_SOON) as server:
 
         async def steps(visitor):
             page = visitor.page
