@@ -34,7 +34,7 @@ class EngineTask(Generic[T]):
         self._task.add_done_callback(self._end)
 
     async def _work(self) -> None:
-        """Tells the outcome itself: a callback of the task is called one pass of the loop later, and costs that pass."""
+        """Tells the outcome itself: a callback of the task would cost another pass of the loop."""
         assert self._task is not None  # this is its first step
         self._task.remove_done_callback(self._end)
         try:
