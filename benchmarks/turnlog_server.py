@@ -101,7 +101,8 @@ async def turns(
 async def idle(place: str, streams: int, seconds: float) -> dict[str, float]:
     """Memory of a server with this many live tails open, each of a session of its own, and what it does meanwhile."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    with running(place) as server:
+    # A token's own limit follows from the number of files that a process may open here.
+    with running(place, TURNLOG_SERVER_CONNECTIONS_PER_TOKEN=str(2 * streams)) as server:
         async with Client(server.port, server.head) as client:
             for number in range(streams):
                 await client.ask("POST", *ask(number, 0))
