@@ -46,8 +46,8 @@ def show(value: float | None, metric: str = "us") -> str:
         return "not run"
     if metric == "trips":
         return f"{value:.1f}"
-    if metric == "mb":
-        return f"{value:.1f} MB"
+    if metric in ("mb", "bytes"):
+        return f"{value if metric == 'mb' else value / 1e6:.1f} MB"
     if metric.endswith("per_s"):
         return f"{value:,.0f} /s"
     if metric.endswith("percent"):
