@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 import turnlog
 from turnlog.core.entries import Assistant, Facts, ToolResult, User
 from turnlog.errors import TurnlogError, UsageError
+from turnlog.sessions import erasing
 
 pytest.importorskip("langgraph.checkpoint", reason="needs langgraph-checkpoint (requirements/test.txt)")
 
@@ -356,3 +357,30 @@ def test_the_guard_makes_a_call_fit_and_leaves_the_state(tmp_path):
     )
     assert again[0].content == sent[0].content
     assert len(asked) == calls  # the summary was not made again
+
+
+@pytest.mark.parametrize("store", ["sqlite:{}/a.db", "jsonl:{}/sessions"])
+def test_a_thread_goes_on_without_a_message_that_was_erased(tmp_path, store):
+    from langchain_core.messages import HumanMessage
+
+    url = store.format(tmp_path)
+    saver = TurnlogSaver(url)
+    said = [HumanMessage(f"message {n}", id=f"id {n}") for n in range(8)]
+    for n in range(1, 9):
+        put_messages(saver, said[:n])
+    saver.close()
+
+    async def erase():
+        async with turnlog.open(url) as t:
+            [row] = (await t.sessions.list()).items
+            entries = await t.store.read(row.id)
+            await t.store.erase(row.id, [one.seq for one in entries if erasing.holds(one, "message 5")], redact=True)
+
+    asyncio.run(erase())
+    saver = TurnlogSaver(url)
+    left = [*said[:5], *said[6:]]
+    assert saver.get(config())["channel_values"]["messages"] == left
+    put_messages(saver, left[:-1])
+    assert saver.get(config())["channel_values"]["messages"] == left[:-1]
+    assert all("message 5" not in str(one) for one in saver.list(config()))
+    saver.close()

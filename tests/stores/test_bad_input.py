@@ -162,10 +162,11 @@ def test_lines_that_are_there_twice_or_in_another_order_stop_nothing(tmp_path, m
     run(look())
 
 
-def test_damage_in_a_database_is_named_and_the_rest_is_readable(tmp_path):
+@pytest.mark.parametrize("line", ["""'{"type":"hologram"}'""", "CAST(x'7b2261223a22ff227d' AS TEXT)", "7"])
+def test_damage_in_a_database_is_named_and_the_rest_is_readable(tmp_path, line):
     entries = run(talk(f"sqlite:{tmp_path}/s.db"))
     db = apsw.Connection(str(tmp_path / "s.db"))
-    db.execute('UPDATE session_messages SET meta_json = \'{"type":"hologram"}\' WHERE seq = 5')
+    db.execute(f"UPDATE session_messages SET meta_json = {line} WHERE seq = 5")
     db.close()
 
     async def look():

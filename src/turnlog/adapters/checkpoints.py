@@ -69,10 +69,6 @@ class ChannelFacts(Struct, frozen=True):
     is_new: bool
     """Whether no other value can be under this key."""
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {**self.elements, self.key: self.value}
-
 
 class StoredCheckpoint(Struct, frozen=True):
     """The fact of one checkpoint."""
@@ -156,11 +152,13 @@ def elements_of(value: Any, place: str) -> list[str]:
 
 
 def decoded(serde: Serializer, place: str, value: Any, facts: Mapping[str, Any], known: SerialisedMessages) -> Any:
+    """The value of a channel. Elements that were erased are left out of their lists."""
     if not isinstance(value, dict):
         return serde.loads_typed(typed(value))
     found: list[Any] = []
     for name in fields_of(value).get("list", ()):
-        fact = facts[f"e|{place}|{name}"]
+        if (fact := facts.get(f"e|{place}|{name}")) is None:
+            continue
         found.append(item := serde.loads_typed(typed(fact)))
         known.put(item, serde, SerialisedElement(name, fact))
     return found

@@ -121,26 +121,31 @@ class LangGraphThreads:
         raise Conflict("too many changes of this thread at once")
 
     async def _put(self, t: Turnlog, log: SessionLog, row: Session, new: NewCheckpoint) -> None:
-        inline, facts = dict(new.stored.inline), dict[str, Any]()
+        inline, values, elements = dict(new.stored.inline), dict[str, Any](), dict[str, Any]()
         taken = await self._values(t, row, [one.key for one in new.channels if not one.is_new])
         for channel in new.channels:
             if channel.key not in taken:
-                facts |= channel.facts
+                values[channel.key] = channel.value
             elif taken[channel.key] != channel.value:
                 inline[channel.name] = channel.value
-                facts |= channel.elements
+            else:
+                continue
+            elements |= channel.elements
         stored = StoredCheckpoint(
             new.stored.ns, new.stored.id, new.stored.parent, new.stored.checkpoint, new.stored.metadata, inline
         )
         known = self._known.of(row)
-        fresh = {key: value for key, value in facts.items() if key not in known}
+        values = {key: value for key, value in values.items() if key not in known}
+        elements = {key: value for key, value in elements.items() if key not in known}
         messages = await self._unprojected(t, row, new.messages)
         bodies: list[Entry] = [entry for _, entry in messages]
         names = {f"m|{checkpoints.part(name)}": True for name, _ in messages}
-        bodies.append(Facts(app=APP, put={**fresh, **names, stored.address.key: stored.fact}))
+        # An entry for each element: it is read, and can be erased, without the others and the lists that it is in.
+        bodies += [Facts(app=APP, put={key: value}) for key, value in elements.items()]
+        bodies.append(Facts(app=APP, put={**values, **names, stored.address.key: stored.fact}))
         expected = (APP, checkpoints.DROPPED, self._dropped.get(row.incarnation))
         await log.append_to(t, row, bodies, expect_fact=expected)
-        self._known.put(row, fresh)
+        self._known.put(row, values | elements)
         self._projected.setdefault(row.incarnation, set()).update(name for name, _ in messages)
 
     async def _learn(self, t: Turnlog, row: Session) -> None:

@@ -160,14 +160,11 @@ def past_bytes(prefix: bytes) -> bytes:
 
 def facts_in(session_id: str, app: str, found: Iterable[Sequence[Any]]) -> list[Fact]:
     """The facts in rows of (key, seq, line). Several may be in one line, which is decoded once."""
-    decoded: dict[int, Entry] = {}
-    facts: list[Fact] = []
-    for key, seq, line in found:
-        if seq not in decoded:
-            decoded[seq] = _decode(session_id, seq, line)
-        if (fact := fact_in(decoded[seq], app, key_text(key))) is not None:
-            facts.append(fact)
-    return facts
+    rows = list(found)
+    lines = {seq: line for _, seq, line in rows}
+    entries = dict(zip(lines, _decoded(session_id, lines), strict=True))
+    facts = [fact_in(entries[seq], app, key_text(key)) for key, seq, _ in rows]
+    return [fact for fact in facts if fact is not None]
 
 
 def where(conditions: Iterable[str]) -> str:
@@ -175,12 +172,9 @@ def where(conditions: Iterable[str]) -> str:
     return f" WHERE {joined}" if joined else ""
 
 
-def decode_entries(session_id: str, after: int, lines: Sequence[str]) -> list[Entry]:
+def decode_entries(session_id: str, after: int, lines: Sequence[bytes]) -> list[Entry]:
     """The entries after `after`. Raises Corrupt, which names the entry, if one cannot be read or is missing."""
-    try:
-        entries = native.decode_lines("\n".join(lines).encode())
-    except native.Undecodable:
-        entries = [_decode(session_id, after + n, line) for n, line in enumerate(lines, 1)]
+    entries = _decoded(session_id, dict(enumerate(lines, after + 1)))
     for number, entry in enumerate(entries, after + 1):
         if entry.seq != number:
             raise _gap(session_id, number - 1, entries)
@@ -195,9 +189,16 @@ def _gap(session_id: str, last: int, entries: Sequence[Entry]) -> Corrupt:
     return Corrupt(f"session {session_id}: entries from {last + 1} {until} are missing", after=last, before=following)
 
 
-def _decode(session_id: str, seq: int, line: str) -> Entry:
+def _decoded(session_id: str, lines: Mapping[int, bytes]) -> list[Entry]:
     try:
-        return native.decode(line.encode())
+        return native.decode_each(list(lines.values()))
+    except native.Undecodable:
+        return [_decode(session_id, seq, line) for seq, line in lines.items()]
+
+
+def _decode(session_id: str, seq: int, line: bytes) -> Entry:
+    try:
+        return native.decode(line)
     except native.Undecodable as error:
         raise Corrupt(
             f"session {session_id}, entry {seq}: not a readable entry ({error})",

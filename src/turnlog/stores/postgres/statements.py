@@ -61,7 +61,7 @@ async def facts_of(db: PostgresPool, session_id: str, wanted: FactChoice) -> lis
         f" WHERE f.session_id = %s AND f.app = %s AND {where} ORDER BY f.key{' DESC' if wanted.last else ''} LIMIT %s",
         (session_id, wanted.app, *values, wanted.limit),
     )
-    return sql.facts_in(session_id, wanted.app, found)
+    return sql.facts_in(session_id, wanted.app, [(key, seq, line.encode()) for key, seq, line in found])
 
 
 def words_of_row(row: Session) -> dict[str, Any]:
@@ -96,7 +96,7 @@ async def entries_of(
     db: PostgresPool, session_id: str, after: int = 0, before: int | None = None, limit: int | None = None
 ) -> list[Entry]:
     rows = await db.all(_ENTRIES, (session_id, after, 1 << 62 if before is None else before, limit))
-    return sql.decode_entries(session_id, after, [line for _, line in rows])
+    return sql.decode_entries(session_id, after, [line.encode() for _, line in rows])
 
 
 async def row_and_entries(
@@ -108,7 +108,7 @@ async def row_and_entries(
         f" UNION ALL SELECT * FROM ({_ENTRIES}) e ORDER BY seq",
         (session_id, session_id, after, 1 << 62 if before is None else before, limit),
     )
-    lines = [line for seq, line in rows if seq]
+    lines = [line.encode() for seq, line in rows if seq]
     row = await current(db, decode_row(rows[0][1])) if len(rows) > len(lines) else None
     return row, sql.decode_entries(session_id, after, lines) if row else []
 

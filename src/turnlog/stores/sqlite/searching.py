@@ -46,7 +46,7 @@ def _next_rows(db: SqliteConnection, done: int) -> list[tuple[Any, ...]]:
             break
         last = number
     return db.all(
-        "SELECT id, session_id, meta_json FROM session_messages WHERE id > ? AND id <= ? ORDER BY id",
+        f"SELECT id, session_id, {statements.LINE} FROM session_messages WHERE id > ? AND id <= ? ORDER BY id",
         (done, last),
     )
 
@@ -55,13 +55,13 @@ def index_rows(db: SqliteConnection, index: SqliteConnection, rows: Iterable[tup
     """`index`: the database that has the index; usually the same."""
     indexers: dict[str, Indexer] = {}
     for _, session_id, line in rows:
-        if not isinstance(session_id, str) or not isinstance(line, str):
+        if not isinstance(session_id, str):
             continue  # a damaged page; a reader of the session gets the error
         if session_id not in indexers:
             no = word_index.number_of(index, session_id)
             indexers[session_id] = Indexer(index, no, _earlier(db, session_id))
         try:
-            entry = native.decode(line.encode())
+            entry = native.decode(line)
         except native.Undecodable:
             continue  # likewise
         indexers[session_id].add(entry)
@@ -70,14 +70,14 @@ def index_rows(db: SqliteConnection, index: SqliteConnection, rows: Iterable[tup
 def _earlier(db: SqliteConnection, session_id: str) -> Callable[[str, int], str]:
     def tool(call: str, before: int) -> str:
         lines = db.all(
-            "SELECT meta_json FROM session_messages WHERE session_id = ? AND seq < ? AND seq >= ?"
+            f"SELECT {statements.LINE} FROM session_messages WHERE session_id = ? AND seq < ? AND seq >= ?"
             " AND role = 'assistant' ORDER BY seq DESC",
             (session_id, before, before - TOOLS_LOOKED_BACK),
         )
         for (line,) in lines:
-            if isinstance(line, str) and call in line:
+            if call.encode("utf-8", "surrogatepass") in line:
                 try:
-                    named = calls_in(native.decode(line.encode()))
+                    named = calls_in(native.decode(line))
                 except native.Undecodable:
                     continue
                 if call in named:
@@ -145,11 +145,12 @@ class SqliteLooking:
             found: dict[EntryPlace, Entry] = {}
             for session_id, seq in places:
                 line = db.one(
-                    "SELECT meta_json FROM session_messages WHERE session_id = ? AND seq = ?", (session_id, seq)
+                    f"SELECT {statements.LINE} FROM session_messages WHERE session_id = ? AND seq = ?",
+                    (session_id, seq),
                 )
                 try:
                     if line is not None:
-                        found[session_id, seq] = native.decode(line.encode())
+                        found[session_id, seq] = native.decode(line)
                 except native.Undecodable:
                     continue
             return found

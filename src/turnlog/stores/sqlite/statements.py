@@ -135,9 +135,13 @@ def ends_of(db: SqliteConnection, session_ids: Sequence[str]) -> dict[str, int]:
     )
 
 
+LINE = "coalesce(CAST(meta_json AS BLOB), x'')"
+"""The line of an entry as bytes, which the decoder takes as they are. In a damaged page it may be NULL."""
+
+
 def entries_of(db: SqliteConnection, session_id: str, after: int, before: int | None, limit: int | None) -> list[Entry]:
     rows = db.all(
-        "SELECT meta_json FROM session_messages WHERE session_id = ? AND seq > ? AND seq < ? ORDER BY seq LIMIT ?",
+        f"SELECT {LINE} FROM session_messages WHERE session_id = ? AND seq > ? AND seq < ? ORDER BY seq LIMIT ?",
         (session_id, after, 1 << 62 if before is None else before, -1 if limit is None else limit),
     )
     return sql.decode_entries(session_id, after, [row[0] for row in rows])
@@ -167,7 +171,7 @@ def readable_in(db: SqliteConnection, session_id: str, wanted: Sequence[Interval
         seqs = [seq for first, last in wanted for seq in range(first, last + 1)]
         lines = db.all(_few_entries(len(seqs)), (session_id, *seqs))
         with suppress(native.Undecodable):
-            entries = native.decode_lines("\n".join([line for (line,) in lines]).encode())
+            entries = native.decode_each([line for (line,) in lines])
             if [entry.seq for entry in entries] == seqs:
                 return entries
     return chain.from_iterable(readable(db, session_id, first - 1, last + 1) for first, last in wanted)
@@ -176,7 +180,7 @@ def readable_in(db: SqliteConnection, session_id: str, wanted: Sequence[Interval
 @lru_cache(maxsize=paging.FEW_ENTRIES)
 def _few_entries(count: int) -> str:
     values = ", ".join("?" * count)
-    return f"SELECT meta_json FROM session_messages WHERE session_id = ? AND seq IN ({values}) ORDER BY seq"
+    return f"SELECT {LINE} FROM session_messages WHERE session_id = ? AND seq IN ({values}) ORDER BY seq"
 
 
 def find(db: SqliteConnection, query: Query) -> Page[Session]:
@@ -289,7 +293,7 @@ def facts_of(db: SqliteConnection, session_id: str, wanted: FactChoice) -> list[
         names = [sql.key_bytes(key) for key in wanted.wanted]
         where, values = f"f.key IN ({', '.join('?' * len(names))})", names
     found = db.all(
-        "SELECT f.key, f.seq, m.meta_json FROM session_facts f"
+        f"SELECT f.key, f.seq, {LINE} FROM session_facts f"
         " JOIN session_messages m ON m.session_id = f.session_id AND m.seq = f.seq"
         f" WHERE f.session_id = ? AND f.app = ? AND {where} ORDER BY f.key{' DESC' if wanted.last else ''} LIMIT ?",
         (session_id, wanted.app, *values, -1 if wanted.limit is None else wanted.limit),
