@@ -148,3 +148,29 @@ def test_the_packaged_contracts_hold(tmp_path):
 
     numbers = iter(range(100))
     run(run_session_store_conformance(lambda: TurnlogSessionStore(f"sqlite:{tmp_path}/{next(numbers)}.db")))
+
+
+def test_lines_after_one_that_was_erased_follow_the_one_before_it(tmp_path):
+    def line(name, parent):
+        return {
+            "type": "user",
+            "uuid": name,
+            "parentUuid": parent,
+            "message": {"role": "user", "content": f"is {name}"},
+        }
+
+    async def work():
+        url = f"sqlite:{tmp_path}/a.db"
+        store = TurnlogSessionStore(url)
+        await store.append(KEY, [line("a", None), line("b", "a"), line("c", "b"), line("d", "b"), line("e", "d")])
+        await store.aclose()
+        async with turnlog.open(url) as t:
+            [row] = (await t.sessions.list()).items
+            gone = [one.seq for one in await t.store.read(row.id) if isinstance(one, User) and one.content == "is b"]
+            await t.store.erase(row.id, gone, redact=True)
+        store = TurnlogSessionStore(url)
+        found = await store.load(KEY)
+        await store.aclose()
+        return [(one["uuid"], one["parentUuid"]) for one in found]
+
+    assert asyncio.run(work()) == [("a", None), ("c", "a"), ("d", "a"), ("e", "d")]

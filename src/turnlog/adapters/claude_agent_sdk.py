@@ -260,8 +260,31 @@ async def _lines(t: Turnlog, log: SessionLog) -> list[Line] | None:
         if any(mark.kind == "rewind" for mark in row.marks):
             path = live_path(marks_of(entries), entries[-1].seq)
             entries = [entry for entry in entries if on_path(entry.seq, path)]
-        return [line for entry in entries if (line := _line(entry)) is not None] or None
+        return _joined(entries) or None
     return None
+
+
+def _joined(entries: Sequence[Entry]) -> list[Line]:
+    """Their lines. Those that followed a line that was erased follow the one before it: each names its parent, and
+    readers go from parent to parent.
+    """
+    lines: list[Line] = []
+    ids: set[str] = set()
+    before: str | None = None
+    adopted: dict[str, str | None] = {}
+    has_gaps = False
+    for entry in entries:
+        has_gaps = has_gaps or entry.erased
+        if (line := _line(entry)) is None:
+            continue
+        parent, name = line.get("parentUuid"), line.get("uuid")
+        if has_gaps and isinstance(parent, str) and parent not in ids:
+            line = {**line, "parentUuid": adopted.setdefault(parent, before)}
+        lines.append(line)
+        if isinstance(name, str):
+            ids.add(name)
+            before = name
+    return lines
 
 
 async def _rows(t: Turnlog, prefix: str) -> list[tuple[Session, session_keys.SessionKey]]:
