@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 GIVES_UP_S = 120
 """What has not happened by then does not happen."""
@@ -24,3 +25,11 @@ async def until(check):
         while not (found := check()):  # noqa: ASYNC110 - what is waited for is outside this process
             await asyncio.sleep(LOOK_S)
     return found
+
+
+def is_alive(pid):
+    """Whether a process runs. It may end while it is looked at, which reading its file tells in two ways."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

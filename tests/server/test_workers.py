@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..stores import postgres
-from ..waiting import GIVES_UP_S, wait_until
+from ..waiting import GIVES_UP_S, is_alive, wait_until
 from .running import CHAT, SESSIONS, Running, kinds, rejoin, run_turnlog, running, talk, text_of
 
 
@@ -17,7 +17,14 @@ def workers_of(server):
     """The pids of the processes that the parent started and that are up, oldest first."""
     pid = server.process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if "--worker" in Path(f"/proc/{child}/cmdline").read_text()]
+    return [int(child) for child in children if "--worker" in command_of(child)]
+
+
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -111,13 +118,6 @@ def test_a_turn_is_followed_to_its_end_from_any_worker(tmp_path):
         assert text_of(told["first"]) == "one two"
         assert len(told) == 7
         assert {kinds(frames)[-1] for frames in told.values()} <= {"done", "idle"}
-
-
-def is_alive(pid):
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])

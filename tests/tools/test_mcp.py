@@ -18,7 +18,7 @@ from turnlog.tools import Toolbox, mcp
 from turnlog.tools.base import NAME
 from turnlog.tools.mcp import McpSettings, mcp_tools, parse_mcp, tool_name
 
-from ..waiting import GIVES_UP_S, until, wait_until
+from ..waiting import GIVES_UP_S, is_alive, until, wait_until
 from .contexts import call, context
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -59,14 +59,6 @@ def healthy():
         box, use, _ = runner.run(server.__aenter__())
         yield runner, box, use
         runner.run(server.__aexit__(None, None, None))
-
-
-def is_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_the_tools_of_a_server_are_offered_under_its_name_and_give_results(healthy):
