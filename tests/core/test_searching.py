@@ -306,3 +306,19 @@ def test_tokens_are_the_same_whichever_way_they_are_split_and_need_no_escaping(t
     for token in words.indexed(text):
         assert token.encode()
         assert not re.search(r"[\s'\\:\0]", token)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "C", "D", "0", "12", "345", ",", "_", "'", "-", "T", " ", "\n", "é"])))
+def test_a_plain_text_has_no_further_readings(pieces):
+    text = "".join(pieces)
+    found = words.readings(text)
+    assert not (words.is_plain(text) and found)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "is_plain", lambda _: False)
+        assert words.readings(text) == found
+
+
+def test_prose_is_plain_and_names_and_numbers_are_not():
+    assert words.is_plain("The plan of 2026: 12 parcels, see NOTES.")
+    for text in ("parseConfig", "HTTPServer", "INV2041", "64GB", "1,234", "2026-12-01T08:00", "naïve"):
+        assert not words.is_plain(text)

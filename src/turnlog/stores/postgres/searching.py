@@ -17,7 +17,7 @@ from ...core.rows import Session, decode_row
 from ...core.search import Candidate, Phrase, Sought, Wanted
 from ...core.searchable import SearchUnit
 from ...core.snippets import occurs
-from ...core.words import BORDER, SINGLE, fold, indexed
+from ...core.words import BORDER, SINGLE, fold, has_digits, indexed, is_plain, parted
 from .. import sql
 from ..finding import EntryPlace, text_of_part
 from .pool import PostgresPool
@@ -31,7 +31,11 @@ _ORDER = "t.at DESC, t.session_id, t.seq DESC, t.part"
 
 
 def words_of(unit: SearchUnit) -> str:
-    """Its lexemes as the text of a tsvector. Tokens are letters and digits, so nothing has to be escaped."""
+    """Its lexemes as the text of a tsvector. Tokens are letters and digits, so nothing has to be escaped; and of those
+    that occur several times, the database keeps one.
+    """
+    if is_plain(unit.text) and not has_digits(unit.text) and not _has_long(tokens := parted(unit.text)):
+        return " ".join([tokens, *unit.facets])
     tokens = indexed(unit.text)
     kept = set(tokens)
     if max(map(len, kept), default=0) > LEXEME_CHARS:
@@ -40,6 +44,16 @@ def words_of(unit: SearchUnit) -> str:
         kept.update(first + second for first, second in _pairs(tokens))
     kept.discard(BORDER)
     return " ".join([*kept, *unit.facets])
+
+
+def _has_long(tokens: str) -> bool:
+    """Whether one of the tokens between blanks is longer than a lexeme may be."""
+    start = 0
+    while len(tokens) - start > LEXEME_CHARS:
+        start = tokens.rfind(" ", start, start + LEXEME_CHARS + 1) + 1
+        if start == 0:
+            return True
+    return False
 
 
 def _pairs(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
