@@ -51,6 +51,7 @@ NAMES = {
     "percent": "of all cores these take",
     "idle_percent": "idle",
     "searchable_per_s": "searchable as well",
+    "indexed_per_s": "indexed as well",
     "slowest_us": "the slowest question",
     "everywhere_us": "a word in every message",
     "before_us": "until the upstream has the request",
@@ -371,6 +372,7 @@ def postgres_claims(scale: Scale) -> list[Claim]:
             5.0,
             Figure(f"postgres/16/{peer}", "per_s"),
             at_least=True,
+            beside=(Figure("postgres/16/postgres", "indexed_per_s"),),
         )
         for peer in PEERS_ON_POSTGRES
     ]

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, strategies as st
@@ -306,3 +307,48 @@ def test_tokens_are_the_same_whichever_way_they_are_split_and_need_no_escaping(t
     for token in words.indexed(text):
         assert token.encode()
         assert not re.search(r"[\s'\\:\0]", token)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "C", "D", "0", "12", "345", ",", "_", "'", "-", "T", " ", "\n", "é"])))
+def test_a_plain_text_has_no_further_readings(pieces):
+    text = "".join(pieces)
+    found = words.readings(text)
+    assert not (words.is_plain(text) and found)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "is_plain", lambda _: False)
+        assert words.readings(text) == found
+
+
+def test_prose_is_plain_and_names_and_numbers_are_not():
+    assert words.is_plain("The plan of 2026: 12 parcels, see NOTES.")
+    for text in ("parseConfig", "HTTPServer", "INV2041", "64GB", "1,234", "2026-12-01T08:00", "naïve"):
+        assert not words.is_plain(text)
+
+
+def _whole_words(phrase):
+    """The regular expression that says where a phrase occurs; it takes milliseconds to compile."""
+    letter = f"[^\\W_{words.ALONE}]"
+    text = re.escape(phrase.tokens[0])
+    for before, token in pairwise(phrase.tokens):
+        alone = words.SINGLE.match(before[-1]) or words.SINGLE.match(token[0])
+        text += (r"[\W_]*" if alone else r"[\W_]+") + re.escape(token)
+    before = "" if words.SINGLE.match(phrase.tokens[0]) else f"(?<!{letter})"
+    after = "" if phrase.open_ended or words.SINGLE.match(phrase.tokens[-1][-1]) else f"(?!{letter})"
+    return re.compile(before + text + (f"{letter}*" if phrase.open_ended else "") + after)
+
+
+_LETTERS = ["a", "b", "1", "_", " ", "-", "é", "ß", "中", "文", "ก", "\u0e31", "가", "\u0301", "²", "\n"]
+
+
+@given(st.lists(st.sampled_from(_LETTERS), max_size=14), st.data(), st.booleans())
+def test_phrases_occur_where_the_regular_expression_finds_them(letters, data, open_ended):
+    text = words.fold("".join(letters))
+    tokens = words.tokenise(text) or ["a"]
+    start = data.draw(st.integers(0, len(tokens) - 1))
+    chosen = tokens[start : start + data.draw(st.integers(1, 3))]
+    chosen[-1] = chosen[-1][: data.draw(st.integers(1, len(chosen[-1])))]
+    phrase = search.Phrase(tuple(chosen), open_ended)
+    pattern = _whole_words(phrase)
+    places = [at for at in range(len(text)) if text.startswith(chosen[0], at)]
+    expected = [found.span() for at in places if (found := pattern.match(text, at))]
+    assert list(snippets._spans(text, phrase, loose=False)) == expected

@@ -22,6 +22,8 @@ from turnlog.core.entries import (
     User,
 )
 from turnlog.errors import UsageError
+from turnlog.stores import index_timer
+from turnlog.stores.postgres import search_index
 
 from . import postgres
 
@@ -133,9 +135,20 @@ async def _fill(store, logs):
                 await store.append(name, group, lease=lease)
 
 
-@pytest.mark.parametrize(("seed", "most"), [(1, 1_000), (2, 8)])
-def test_every_store_finds_the_same_in_the_same_order(seed, most, tmp_path, monkeypatch):
+async def _fill_postgres(store, logs, indexed):
+    """Indexes so much of each log."""
+    parts = {name: round(len(groups) * indexed) for name, groups in logs.items()}
+    await _fill(store, {name: groups[: parts[name]] for name, groups in logs.items()})
+    await search_index.catch_up(store._db)
+    await _fill(store, {name: groups[parts[name] :] for name, groups in logs.items()})
+
+
+@pytest.mark.parametrize(
+    ("seed", "most", "indexed"), [(1, 1_000, 1), (2, 8, 1), (3, 1_000, 0.5), (4, 8, 0.7), (5, 8, 0)]
+)
+def test_every_store_finds_the_same_in_the_same_order(seed, most, indexed, tmp_path, monkeypatch):
     scribe = Scribe(seed)
+    monkeypatch.setattr(index_timer, "INDEX_AFTER_S", 3_600)
     monkeypatch.setattr(search, "CANDIDATES_MAX", most)
     monkeypatch.setattr(searchable, "PART_CHARS", 1_000)
 
@@ -144,8 +157,9 @@ def test_every_store_finds_the_same_in_the_same_order(seed, most, tmp_path, monk
             urls = ["memory:", f"jsonl:{tmp_path}/j", f"sqlite:{tmp_path}/s.db", postgres.url_of(tmp_path)]
             stores = [await opened.enter_async_context(open_store(url)) for url in urls]
             logs = {f"s{n}": await scribe.write(stores[0], f"s{n}", 25) for n in range(3)}
-            for store in stores[1:]:
+            for store in stores[1:-1]:
                 await _fill(store, logs)
+            await _fill_postgres(stores[-1], logs, indexed)
             some = 0
             for _ in range(80):
                 words, scope = scribe.question(), scribe.scope(sorted(logs))

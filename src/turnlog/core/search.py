@@ -72,7 +72,7 @@ class Wanted(Struct, frozen=True):
     most: int
 
 
-class Candidate(Struct, frozen=True):
+class Candidate(Struct, frozen=True, gc=False):
     """A part of an entry that matches."""
 
     session_id: str
@@ -83,7 +83,7 @@ class Candidate(Struct, frozen=True):
     role: str
 
 
-class Ranked(Struct, frozen=True):
+class Ranked(Struct, frozen=True, gc=False):
     candidate: Candidate
     state: SearchState
     score: float
@@ -127,6 +127,7 @@ def phrases(words: str) -> tuple[Phrase, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=1_024)
 def facet(value: str) -> str:
     """A token that stands for a sender, a role or a tool. No text contains it."""
     return "§" + fold(value)[:80].encode("utf-8", "replace").hex()
@@ -313,14 +314,19 @@ def rank(
     weights = {wanted.terms[0]: _weight(len(listed)) for wanted, listed in found if len(wanted.terms) == 1}
     matched: dict[Candidate, dict[Term, None]] = {}
     for wanted, listed in found:
+        terms = dict.fromkeys(wanted.terms)
         for candidate in listed:
-            matched.setdefault(candidate, {}).update(dict.fromkeys(wanted.terms))
+            known = matched.get(candidate)
+            matched[candidate] = terms if known is None else known | terms
+    scores: dict[int, float] = {}
     ranked: dict[tuple[str, int], Ranked] = {}
     for candidate, terms in matched.items():
-        score = round(sum(weights.get(term, 1.0) for term in terms), 6)
+        score = scores.get(id(terms))  # many have the same
+        if score is None:
+            score = scores[id(terms)] = round(sum(weights.get(term, 1.0) for term in terms), 6)
         place = (candidate.session_id, candidate.seq)
-        known = ranked.get(place)
-        if known is None or (-score, candidate.part) < (-known.score, known.candidate.part):
+        before = ranked.get(place)
+        if before is None or (-score, candidate.part) < (-before.score, before.candidate.part):
             ranked[place] = Ranked(candidate, state(candidate), score)
     return sorted(ranked.values(), key=_order)
 

@@ -42,7 +42,7 @@ _UNSAID = frozenset(_NAMED.split())
 """Fields of a block that say nothing a person would search for."""
 
 
-class SearchUnit(Struct, frozen=True):
+class SearchUnit(Struct, frozen=True, gc=False):
     """The unit of search: an entry, or a part of a long one."""
 
     part: int

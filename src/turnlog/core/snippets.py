@@ -13,14 +13,13 @@ from msgspec import Struct
 
 from .graphemes import cut_before
 from .search import Phrase, Sought, Term, has
-from .words import ALONE, SINGLE, fold, readings
+from .words import SINGLE, TOKEN, fold, readings
 
 SNIPPET_CHARS = 160
 CLOSE_CHARS = 300
 """Words further apart than this are scattered."""
 OCCURRENCES_MAX = 400
 """Of each phrase in one text: enough to see where the words are close together."""
-_WORD_CHARS = f"[^\\W_{ALONE}]"
 _BETWEEN = r"[\W_]*"
 _NEAR_BORDER_CHARS = 20
 _GRAPHEME_CHARS = 64
@@ -93,30 +92,51 @@ def _occurrences(folded: str, term: Term, number: int) -> list[_Match]:
 
 
 def _spans(folded: str, phrase: Phrase, loose: bool) -> Iterator[tuple[int, int]]:
-    """`find` is many times as fast as a regular expression, which then only looks where the first token is."""
+    """`find` is many times as fast as a regular expression."""
     first, at, count = phrase.tokens[0], -1, 0
     if loose and first.isdigit() and len(phrase.tokens) == 1 and len(first) > 3:
         yield from (found.span() for found in _grouped(first).finditer(folded))
         return
-    pattern = _pattern(phrase, loose)
     while (at := folded.find(first, at + 1)) >= 0 and count < OCCURRENCES_MAX:
-        if found := pattern.match(folded, at):
+        if end := _end(folded, at, phrase, loose):
             count += 1
-            yield found.span()
+            yield at, end
+
+
+def _end(folded: str, at: int, phrase: Phrase, loose: bool) -> int:
+    """Where the phrase ends whose first token is here; 0 if it does not go on, or is only a part of words."""
+    first, last = phrase.tokens[0], phrase.tokens[-1]
+    end = at + len(first)
+    if len(phrase.tokens) > 1:
+        found = _pattern(phrase.tokens, loose).match(folded, at)
+        end = found.end() if found else 0
+    if loose or not end:
+        return end
+    if not SINGLE.match(first) and _is_inside_word(folded[at - 1 : at]):
+        return 0
+    if not _is_inside_word(folded[end : end + 1]):
+        return end
+    if phrase.open_ended:
+        word = TOKEN.match(folded, end)
+        return word.end() if word else end
+    return end if SINGLE.match(last[-1]) else 0
+
+
+def _is_inside_word(char: str) -> bool:
+    """Whether it is part of a token of several letters or digits."""
+    return char.isalnum() and not SINGLE.match(char)
 
 
 @lru_cache(maxsize=512)
-def _pattern(phrase: Phrase, loose: bool) -> "re.Pattern[str]":
+def _pattern(tokens: tuple[str, ...], loose: bool) -> "re.Pattern[str]":
+    """Without what may be before and after it: a class of all letters takes milliseconds to compile."""
     if loose:
-        return re.compile(_BETWEEN.join(map(re.escape, phrase.tokens)))
-    text = re.escape(phrase.tokens[0])
-    for before, token in pairwise(phrase.tokens):
+        return re.compile(_BETWEEN.join(map(re.escape, tokens)))
+    text = re.escape(tokens[0])
+    for before, token in pairwise(tokens):
         alone = SINGLE.match(before[-1]) or SINGLE.match(token[0])
         text += (r"[\W_]*" if alone else r"[\W_]+") + re.escape(token)
-    before = "" if SINGLE.match(phrase.tokens[0]) else f"(?<!{_WORD_CHARS})"
-    after = "" if phrase.open_ended or SINGLE.match(phrase.tokens[-1][-1]) else f"(?!{_WORD_CHARS})"
-    ending = f"{_WORD_CHARS}*" if phrase.open_ended else ""
-    return re.compile(before + text + ending + after)
+    return re.compile(text)
 
 
 @lru_cache(maxsize=64)

@@ -13,7 +13,7 @@ from ..core.marks import Mark, marks_of
 from ..core.query import PAGE_MAX, Hit, Page, Query
 from ..core.rows import Session
 from ..core.search import Candidate, Ranked, SearchState, Sought, Wanted, closest_first, rank, steps, understand
-from ..core.searchable import units
+from ..core.searchable import SearchUnit, units
 from ..core.snippets import Excerpt, excerpt
 from ..core.states import LogStates, is_known
 from ..errors import StoreError
@@ -111,6 +111,12 @@ async def _hits(ranked: Sequence[Ranked], sought: Sought, limit: int, looking: L
             shown.append((one, entry, excerpt(text, sought)))
     order = closest_first([one for one, _, _ in shown], [found.scattered for _, _, found in shown])
     return [_hit(*shown[n]) for n in order[:limit]]
+
+
+def is_allowed(one: Candidate, unit: SearchUnit, sought: Sought) -> bool:
+    """Whether it was said when and by whom it is searched."""
+    in_time = (sought.since is None or one.at >= sought.since) and (sought.until is None or one.at < sought.until)
+    return in_time and all(facet in unit.facets for facet in sought.facets)
 
 
 def text_of_part(entry: Entry, part: int) -> str:

@@ -24,7 +24,7 @@ from ..errors import Busy
 from . import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, LedgerFact, Progress, boundary
 from .disk import leases
 from .disk.leases import FileLease
-from .finding import EntryPlace, Searcher
+from .finding import EntryPlace, Searcher, is_allowed
 from .stamping import check_expected, check_incarnation, now_ms, rising, stamp, window
 from .watching import Watchers
 
@@ -297,7 +297,7 @@ class MemoryLooking:
     async def candidates(self, step: Sequence[Wanted], sought: Sought) -> list[list[Candidate]]:
         if self._units is None:
             self._units = [found for name in self._rows for found in self._units_of(name)]
-        allowed = [(one, tokens) for one, unit, tokens in self._units if _is_allowed(one, unit, sought)]
+        allowed = [(one, tokens) for one, unit, tokens in self._units if is_allowed(one, unit, sought)]
         return [
             newest_first([one for one, tokens in allowed if has_all(tokens, wanted.terms, sought.without)], wanted.most)
             for wanted in step
@@ -318,8 +318,3 @@ class MemoryLooking:
 
     async def entries(self, places: Sequence[EntryPlace]) -> Mapping[EntryPlace, Entry]:
         return {(name, seq): self._logs[name][seq - 1] for name, seq in places}
-
-
-def _is_allowed(one: Candidate, unit: SearchUnit, sought: Sought) -> bool:
-    in_time = (sought.since is None or one.at >= sought.since) and (sought.until is None or one.at < sought.until)
-    return in_time and all(facet in unit.facets for facet in sought.facets)

@@ -13,12 +13,12 @@ import msgspec
 from ...codecs import native
 from ...core.entries import Entry
 from ...core.rows import milliseconds
-from ...core.searchable import calls_in, results_in, units
+from ...core.searchable import SearchUnit, calls_in, results_in, units
 from .. import Progress, sql
 from ..finding import TOOLS_LOOKED_BACK
+from .lexemes import words_of
 from .pool import PostgresPool
 from .row_functions import REFOLD
-from .searching import words_of
 from .statements import folded, told_facts, told_of
 
 SESSIONS_AT_ONCE = 50
@@ -46,7 +46,7 @@ WHERE s.session_id = ANY(%s) AND s.indexed_to < s.last_seq ORDER BY s.session_id
 class Behind:
     """A session with messages that are not searchable yet."""
 
-    def __init__(self, name: str, no: int, done: int, last: int) -> None:
+    def __init__(self, name: str, no: int = 0, done: int = 0, last: int = 0) -> None:
         self.name = name
         self.no = no
         self.done = done
@@ -56,6 +56,9 @@ class Behind:
         self.tools: dict[str, str] = {}
         """Call → tool, of the calls before these entries that have results in them."""
 
+    def add(self, lines: Iterable[tuple[int, str]]) -> None:
+        self.lines += [(seq, _decoded(line)) for seq, line in lines]
+
     def told(self) -> dict[str, Any]:
         """The argument of turnlog.searchable_3."""
         reached = self.lines[-1][0] if self.lines else self.last
@@ -64,9 +67,13 @@ class Behind:
 
     def _units(self, entry: Entry) -> Iterator[tuple[int, int, int, str, str]]:
         """(seq, part, time, role, words) of each unit of an entry."""
-        self.tools.update(calls_in(entry))
-        for unit in units(entry, self.tools):
+        for unit in self.units(entry):
             yield entry.seq, unit.part, milliseconds(entry.ts), unit.role, words_of(unit)
+
+    def units(self, entry: Entry) -> list[SearchUnit]:
+        """Of the next entry: its results are of calls in entries before it."""
+        self.tools.update(calls_in(entry))
+        return units(entry, self.tools)
 
     def unknown_calls(self) -> bool:
         """Whether a result's call was made before these entries."""
@@ -104,9 +111,9 @@ async def _advance(db: PostgresPool, names: list[str]) -> dict[str, int]:
         group = groups.setdefault(name, Behind(name, no, done, last))
         # No entries where there should be some: damage, which a reader reports. The search continues after it.
         if line is not None:
-            group.lines.append((seq, _decoded(line)))
+            group.add([(seq, line)])
     for group in groups.values():
-        await _know_tools(db, group)
+        await know_tools(db, group)
     call: asyncio.Task[Any] | None = None
     for few in _calls(groups.values()):
         told = msgspec.json.encode([group.told() for group in few]).decode()
@@ -139,7 +146,7 @@ def _decoded(line: str) -> Entry | None:
         return None  # a reader of the session gets the error
 
 
-async def _know_tools(db: PostgresPool, group: Behind) -> None:
+async def know_tools(db: PostgresPool, group: Behind) -> None:
     """Looks for the calls of results further back."""
     if group.lines and group.unknown_calls():
         lines = await db.all(_CALLS, (group.name, group.lines[0][0] - TOOLS_LOOKED_BACK, group.lines[0][0]))

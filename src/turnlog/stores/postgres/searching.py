@@ -1,12 +1,10 @@
-"""Searches the PostgreSQL store: what is indexed of an entry, and how the index is asked.
+"""Searches the PostgreSQL store: how the index is asked.
 
 A tsvector holds lexemes without their places. So a phrase of several tokens gives candidates, which are then compared
-with the entry's own text. Neighbouring characters of scripts without blanks, and neighbouring numbers, are lexemes as
-pairs too: alone they occur in most texts.
+with the entry's own text.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...codecs import native
@@ -14,49 +12,37 @@ from ...core import query as queries
 from ...core.entries import Entry
 from ...core.query import Query
 from ...core.rows import Session, decode_row
-from ...core.search import Candidate, Phrase, Sought, Wanted
-from ...core.searchable import SearchUnit
-from ...core.snippets import occurs
-from ...core.words import BORDER, SINGLE, fold, indexed
+from ...core.search import Candidate, Phrase, Sought, Wanted, newest_first
+from ...core.words import fold
 from .. import sql
 from ..finding import EntryPlace, text_of_part
+from .lexemes import LEXEME_CHARS, pairs
 from .pool import PostgresPool
 from .statements import conditions, current, lexeme, storable
+from .unindexed import Unindexed, matches
 
-LEXEME_CHARS = 400
-"""A lexeme has at most 2,046 bytes. Longer tokens are found by their beginning and then compared whole."""
 SEARCH_S = 60.0
 NEVER = 1 << 62
 _ORDER = "t.at DESC, t.session_id, t.seq DESC, t.part"
 
 
-def words_of(unit: SearchUnit) -> str:
-    """Its lexemes as the text of a tsvector. Tokens are letters and digits, so nothing has to be escaped."""
-    tokens = indexed(unit.text)
-    kept = set(tokens)
-    if max(map(len, kept), default=0) > LEXEME_CHARS:
-        kept = {token[:LEXEME_CHARS] for token in kept}
-    if not unit.text.isascii() or any(map(str.isdigit, tokens)):
-        kept.update(first + second for first, second in _pairs(tokens))
-    kept.discard(BORDER)
-    return " ".join([*kept, *unit.facets])
-
-
-def _pairs(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Two numbers are joined by a sign that no token has."""
-    for first, second in pairwise(tokens):
-        if first.isdigit() and second.isdigit():
-            yield first[:LEXEME_CHARS], "·" + second[:LEXEME_CHARS]
-        elif len(first) == len(second) == 1 and SINGLE.match(first) and SINGLE.match(second):
-            yield first, second
-
-
 class PostgresLooking:
-    def __init__(self, db: PostgresPool, scope: Query, before: int | None) -> None:
+    def __init__(self, db: PostgresPool, scope: Query, before: int | None, unindexed: Unindexed | None) -> None:
         self._db = db
+        self._before = before
+        self._unindexed = unindexed
         self._inside, self._values = _inside(scope, before)
 
     async def candidates(self, step: Sequence[Wanted], sought: Sought) -> list[list[Candidate]]:
+        lists = await self._indexed(step, sought)
+        if self._unindexed:
+            for n, wanted in enumerate(step):
+                if more := await self._unindexed.candidates(wanted, sought, self._before):
+                    both = newest_first(list(dict.fromkeys([*more, *lists[n]])), wanted.most) if lists[n] else more
+                    lists[n] = both
+        return lists
+
+    async def _indexed(self, step: Sequence[Wanted], sought: Sought) -> list[list[Candidate]]:
         found: dict[Wanted, list[Candidate]] = {}
         exact = [wanted for wanted in step if _is_exact(wanted, sought)]
         if exact:
@@ -153,7 +139,7 @@ def _is_exact(wanted: Wanted, sought: Sought) -> bool:
 def _is_lexeme(phrase: Phrase) -> bool:
     tokens = phrase.tokens
     return len(tokens[-1]) <= LEXEME_CHARS and (
-        len(tokens) == 1 or (len(tokens) == 2 and not phrase.open_ended and bool(list(_pairs(tokens))))
+        len(tokens) == 1 or (len(tokens) == 2 and not phrase.open_ended and bool(list(pairs(tokens))))
     )
 
 
@@ -162,10 +148,7 @@ def _matches(line: str, part: int, wanted: Wanted, sought: Sought) -> bool:
         text = text_of_part(native.decode(line.encode()), part)
     except native.Undecodable:
         return False
-    folded = fold(text)
-    return all(any(occurs(text, folded, phrase) for phrase in term.any_of) for term in wanted.terms) and not any(
-        occurs(text, folded, phrase) for phrase in sought.without
-    )
+    return matches(text, fold(text), wanted.terms, sought.without)
 
 
 def _tsquery(wanted: Wanted, sought: Sought) -> str:
@@ -182,8 +165,8 @@ def _any(parts: Iterable[str]) -> str:
 def _lexemes(phrase: Phrase) -> str:
     """What an entry with this phrase has at least."""
     tokens = phrase.tokens
-    pairs = [lexeme(storable(a + b)) for a, b in _pairs(tokens[:-1] if phrase.open_ended else tokens)]
+    paired = [lexeme(storable(a + b)) for a, b in pairs(tokens[:-1] if phrase.open_ended else tokens)]
     single = [lexeme(storable(token[:LEXEME_CHARS])) for token in tokens]
     if phrase.open_ended:
         single[-1] += ":*"
-    return f"({' & '.join([*single, *pairs])})"
+    return f"({' & '.join([*single, *paired])})"

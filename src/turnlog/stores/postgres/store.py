@@ -22,7 +22,7 @@ from ..finding import Searcher
 from ..index_timer import IndexTimer
 from ..stamping import check_incarnation, rising, window
 from ..watching import Watchers
-from . import erasing, search_index as indexing, statements as statements
+from . import erasing, search_index as indexing, statements as statements, unindexed
 from .leases import PostgresLeases
 from .ledger import PostgresLedger
 from .notify import Notifier
@@ -163,10 +163,15 @@ class PostgresStore:
         scope = queries.check(scope or Query())
         search.understand(words)  # a query that nobody can answer costs nothing
         await indexing.refold_older(self._db, self._writer.forget)
-        await indexing.catch_up(self._db)
-        return await self._replica.answer(
-            scope, lambda db: self._searcher.search(words, scope, PostgresLooking(db, scope, before))
-        )
+        return await self._replica.answer(scope, lambda db: self._search(db, words, scope, before))
+
+    async def _search(self, db: PostgresPool, words: str, scope: Query, before: int | None) -> list[Hit]:
+        left = await unindexed.read(db, scope)
+        if left is None:
+            await indexing.catch_up(self._db)
+        elif left:
+            self._indexing.soon()  # so that the next search need not look through them
+        return await self._searcher.search(words, scope, PostgresLooking(db, scope, before, left))
 
     async def delete(self, session_id: str, *, incarnation: str | None = None) -> None:
         check_session_id(session_id)
