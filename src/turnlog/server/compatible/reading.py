@@ -6,7 +6,7 @@ history with every request and most of it is known already.
 
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -243,7 +243,7 @@ def decode(raw: bytes, kind: Any, where: str) -> Any:
 
 
 @contextmanager
-def located(where: str) -> Iterator[None]:
+def located(where: str) -> Generator[None]:
     """Names the message or item in errors of reading it."""
     try:
         yield

@@ -15,8 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from ...core.entries import Assistant, Block, Content, Message, ToolResult, User
-from ...core.plain import as_text
+from ...core.strict_json import list_in
 from ...providers.tool_input import read_input
+from ...shapes.writing import input_part
 from ...turns.relay_call import written_input
 from . import reading, response_ids as ids, response_tools
 from .errors import InvalidField
@@ -149,14 +150,10 @@ def _reasoning_blocks(item: ResponseItem) -> list[Block]:
     coded = item.get("encrypted_content")
     if isinstance(coded, str) and coded.startswith(REASONING):
         return [_signed_block(coded)]
-    parts = [_fields(part) for part in (*_list(item.get("summary")), *_list(item.get("content")))]
+    parts = [_fields(part) for part in (*list_in(item.get("summary")), *list_in(item.get("content")))]
     words = "\n\n".join(str(part["text"]) for part in parts if part.get("text"))
     kept = {"encrypted_content": coded} if isinstance(coded, str) and coded else {}
     return cast("list[Block]", reading.content_of([{"type": "thinking", "thinking": words, **kept}]))
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def _signed_block(coded: str) -> Block:
@@ -289,12 +286,6 @@ def input_items(entry: Message, session: str, content: Content, seq: int | None 
 
 def _input_part(block: Block) -> ResponseItem:
     match block:
-        case {"type": "text", "text": str(text)}:
-            return {"type": "input_text", "text": text}
-        case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
-            return {"type": "input_image", "detail": "auto", "image_url": f"data:{kind};base64,{data}"}
-        case {"type": "image", "source": {"type": "url", "url": str(url)}}:
-            return {"type": "input_image", "detail": "auto", "image_url": url}
         case {"type": "document", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
             name = block.get("title") or "file"
             return {"type": "input_file", "filename": name, "file_data": f"data:{kind};base64,{data}"}
@@ -303,4 +294,4 @@ def _input_part(block: Block) -> ResponseItem:
         case {"type": "image" | "document", "source": {"type": "file", "file_id": str(file_id)}}:
             return {"type": "input_image" if block["type"] == "image" else "input_file", "file_id": file_id}
         case _:
-            return {"type": "input_text", "text": as_text([block])}
+            return input_part(block)
