@@ -80,12 +80,11 @@ class FitDraft(Struct, Generic[I], frozen=True):
         return FitDraft(self.items, [*self.transcript, *added])
 
 
-def drafted(items: Sequence[I], dialect: Dialect[I], first: int = 1) -> FitDraft[I]:
-    """`first`: the seq of the first entry."""
+def drafted(items: Sequence[I], dialect: Dialect[I]) -> FitDraft[I]:
     items = dialect.split(items)
     entries = [
         Foreign(seq=seq, raw={}) if dialect.is_instruction(item) else _unmeasured(dialect.entry(item), seq)
-        for seq, item in enumerate(items, first)
+        for seq, item in enumerate(items, 1)
     ]
     return FitDraft(list(items), entries)
 

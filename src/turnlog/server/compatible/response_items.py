@@ -210,29 +210,26 @@ def answer_items(
     *,
     first: int = 0,
     seals: bool = False,
-    status: str = "completed",
     called: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[ResponseItem]:
     """`first`: the number of the first item. `seals`: whether reasoning carries what its upstream signed. `called`: as
     `response_tools.called` gives it.
     """
     return [
-        _answer_item(part, ids.item(part.kind, session, seq, n), seals, status, called)
+        _answer_item(part, ids.item(part.kind, session, seq, n), seals, called)
         for n, part in enumerate(parted(content), first)
     ]
 
 
-def _answer_item(
-    part: AnswerItem, item_id: str, seals: bool, status: str, called: Mapping[str, Mapping[str, Any]]
-) -> ResponseItem:
+def _answer_item(part: AnswerItem, item_id: str, seals: bool, called: Mapping[str, Mapping[str, Any]]) -> ResponseItem:
     block = part.blocks[0]
     match part.kind:
         case "msg":
             texts = [text_part(str(one["text"])) for one in part.blocks]
-            return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": texts}
+            return {"id": item_id, "type": "message", "status": "completed", "role": "assistant", "content": texts}
         case "fc":
             name = str(block.get("name"))
-            return call_item(item_id, str(block.get("id")), name, written_input(block), status, called.get(name))
+            return call_item(item_id, str(block.get("id")), name, written_input(block), "completed", called.get(name))
         case _:
             return reasoning_item(item_id, str(block.get("thinking") or ""), _sealed_of(block) if seals else None)
 
@@ -267,9 +264,9 @@ def compaction_item(session: str, seq: int, incarnation: str) -> ResponseItem:
     return {"id": ids.item("cmp", session, seq, 0), "type": "compaction", "encrypted_content": coded}
 
 
-def input_items(entry: Message, session: str, content: Content, seq: int | None = None) -> list[ResponseItem]:
+def input_items(entry: Message, session: str, content: Content) -> list[ResponseItem]:
     """The items of a message that a client sent. `content`: of the message."""
-    at = entry.seq if seq is None else seq
+    at = entry.seq
     match entry:
         case Assistant():
             return answer_items(content, session, at)
