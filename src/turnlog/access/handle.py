@@ -3,35 +3,67 @@
 A handle is made at once and opens nothing. Each call finds the session anew: a handle made from a name or a key leads
 to the session that is selected there now. `await handle` opens the session, and reads its row: the attributes of the
 row, such as `title`, are those of the last time.
+
+Most of its methods are made of those of `Access` and `Sessions` that name a session at each call. So they pass the same
+checks, and have the same parameters, types and words.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Any, Literal, cast, overload
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
-from ..core.approvals import ApprovalRecord
-from ..core.compaction import Coverage
-from ..core.entries import MESSAGES, ApprovalAnswer, Assistant, Content, Entry, Message
-from ..core.events import Event
+from ..core.entries import MESSAGES, Message
 from ..core.history import History
 from ..core.keys import SessionById
-from ..core.prompt import Prompt
 from ..core.query import Hit, Query
 from ..core.session import Session, live_path, marks_of, on_path
 from ..core.user_content import with_words
 from ..errors import UsageError
 from ..interchange.exporting import ExportFormat, ExportShape, export
-from ..sessions import EDIT_WAIT_S, Sessions
+from ..sessions import Sessions
 from ..sessions.checking import checked_methods
 from ..shapes import MessageDict, MessageShape, ShapedMessages, writing
-from ..shapes.reading import NewMessage
-from ..stores import Lease
-from ..turns.own_call import Summarise
-from ..turns.queue import QueueMode
-from .approving import Approver
-from .calling import CallContent, CallingVerbs, ModelCall
+from .calling import CallingVerbs
 from .finding import SessionFinder
-from .parts import BoundSession, CompactionReport, SessionPlace
+from .parts import BoundSession, SessionPlace, Where
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _bound(method: Callable[Concatenate[Any, Where, P], T], example: str) -> Callable[Concatenate[Any, P], T]:
+    """The method of `Access` for the session of the handle, with the same parameters, types and words."""
+
+    def run(self: "SessionHandle", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(self._access, self, *args, **kwargs)
+
+    async def run_async(self: "SessionHandle", /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self._keep(await cast("Awaitable[Any]", run(self, *args, **kwargs)))
+
+    made = run_async if inspect.iscoroutinefunction(method) else run
+    return cast("Callable[Concatenate[Any, P], T]", _described(made, method, example))
+
+
+def _by_id(
+    method: Callable[Concatenate[Any, str, P], Coroutine[Any, Any, T]], example: str
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """The method of `Sessions` for the session of the handle."""
+
+    async def run(self: "SessionHandle", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._keep(await method(self._access.sessions, await self._id(), *args, **kwargs))
+
+    return _described(run, method, example)
+
+
+def _described(made: Callable[P, T], method: Callable[..., Any], example: str) -> Callable[P, T]:
+    described = wraps(method)(made)
+    signature = inspect.signature(method)
+    this, where, *others = signature.parameters.values()
+    described.__doc__ = f"{(method.__doc__ or '').rstrip()}\n        Example: `{example}`\n        "
+    described.__annotations__ = {name: kind for name, kind in method.__annotations__.items() if name != where.name}
+    described.__dict__["__signature__"] = signature.replace(parameters=[this, *others])
+    return described
 
 
 @checked_methods
@@ -69,110 +101,43 @@ class SessionHandle(BoundSession):
     def _sessions(self) -> Sessions:
         return self._access.sessions
 
-    async def ask(
-        self,
-        content: Content,
-        *,
-        sender: str | None = None,
-        message_id: str | None = None,
-        dedupe_id: str | None = None,
-        context: str = "",
-        mode: QueueMode | None = None,
-        recall: bool = False,
-        approve: Approver | None = None,
-    ) -> str:
-        """Sends one message and returns the text of the answer. Raises the error of the turn if it failed.
-
-        `approve`: answers for calls that need approval; without it there is nobody to ask, and they are denied.
-        Example: `print(await chat.ask("And what is my name?"))`
-        """
-        return await self._access.ask(
-            self,
-            content,
-            sender=sender,
-            message_id=message_id,
-            dedupe_id=dedupe_id,
-            context=context,
-            mode=mode,
-            recall=recall,
-            approve=approve,
-        )
-
-    async def send(
-        self,
-        content: Content,
-        *,
-        sender: str | None = None,
-        message_id: str | None = None,
-        dedupe_id: str | None = None,
-        context: str = "",
-        mode: QueueMode | None = None,
-        recall: bool = False,
-        approve: Approver | None = None,
-    ) -> AsyncIterator[Event]:
-        """Sends one message and gives the events of its turn; the last one is `done`, `error` or `stopped`.
-
-        The message is durable before anything is done with it. Leaving the loop early does not stop the turn.
-        Example: `async for event in chat.send("hi"): print(event.type)`
-        """
-        events = self._access.send(
-            self,
-            content,
-            sender=sender,
-            message_id=message_id,
-            dedupe_id=dedupe_id,
-            context=context,
-            mode=mode,
-            recall=recall,
-            approve=approve,
-        )
-        async for event in events:
-            yield event
-
-    async def retry(self, *, context: str = "") -> AsyncIterator[Event]:
-        """Sends the message of the last turn again, if that turn failed, and gives the events of the new turn.
-        Example: `async for event in chat.retry(): print(event.type)`
-        """
-        async for event in self._access.retry(self, context=context):
-            yield event
-
-    async def approvals(self) -> list[ApprovalRecord]:
-        """Every call of this session that needed approval, with its answer and what came of it; the newest last.
-        Example: `open_calls = await chat.approvals()`
-        """
-        return await self._access.approvals(self)
-
-    async def approve(
-        self,
-        call_id: str,
-        *,
-        input: dict[str, Any] | None = None,  # noqa: A002 - the name of the field
-        always: bool | Literal["everywhere"] = False,
-        by: str | None = None,
-        request: int = 0,
-    ) -> ApprovalAnswer:
-        """Approves a call that waits. `input`: with these arguments instead. `always`: calls like it too. `request`:
-        only this question (its `seq`). Example: `await chat.approve("call_1")`
-        """
-        return await self._access.approve(self, call_id, input=input, always=always, by=by, request=request)
-
-    async def deny(self, call_id: str, words: str = "", *, by: str | None = None, request: int = 0) -> ApprovalAnswer:
-        """Denies a call that waits; the model reads the words. Example: `await chat.deny("call_1", "not today")`"""
-        return await self._access.deny(self, call_id, words, by=by, request=request)
+    ask = _bound(CallingVerbs.ask, 'print(await chat.ask("And what is my name?"))')
+    send = _bound(CallingVerbs.send, 'async for event in chat.send("hi"): print(event.type)')
+    retry = _bound(CallingVerbs.retry, "async for event in chat.retry(): print(event.type)")
+    approvals = _bound(CallingVerbs.approvals, "open_calls = await chat.approvals()")
+    approve = _bound(CallingVerbs.approve, 'await chat.approve("call_1")')
+    deny = _bound(CallingVerbs.deny, 'await chat.deny("call_1", "not today")')
+    append = _bound(
+        CallingVerbs.append,
+        'await chat.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello."})',
+    )
+    call = _bound(CallingVerbs.call, 'reply = await chat.call(lambda messages: f"{len(messages)} messages", "hi")')
+    stream = _bound(
+        CallingVerbs.stream,
+        'async for event in chat.stream(lambda messages: ["He", "llo."], "hi"): print(event.type)',
+    )
+    prompt = _bound(CallingVerbs.prompt, "print((await chat.prompt()).system)")
+    compact = _bound(CallingVerbs.compact, 'report = await chat.compact(focus="names", dry_run=True)')
+    choose_model = _bound(CallingVerbs.choose_model, 'await chat.choose_model("")')
+    watch = _bound(CallingVerbs.watch, "entries = chat.watch(after=2)")
+    lease = _bound(
+        CallingVerbs.lease,
+        'async with chat.lease() as lease: await chat.append({"role": "user", "content": "hi"}, lease=lease)',
+    )
+    undo = _by_id(Sessions.undo, "await chat.undo()")
+    expand = _by_id(Sessions.expand, "for entry in await chat.expand(): print(entry.content)")
+    explain = _by_id(Sessions.explain, "print([(found.seq, found.state) for found in await chat.explain()])")
+    rewind = _by_id(Sessions.rewind, "await chat.rewind(4)")
+    discard = _by_id(Sessions.discard, "await chat.discard()")
+    pin = _by_id(Sessions.pin, "await chat.pin(3)")
+    unpin = _by_id(Sessions.unpin, "await chat.unpin(3)")
+    rename = _by_id(Sessions.rename, 'await chat.rename("About Ann")')
 
     async def stop(self) -> bool:
         """Stops the turn that runs in this session, in any process; whether there was one. Keeps what was said.
         Example: `await chat.stop()`
         """
         return await self._access.stop_anywhere((await self._finder.existing(self)).id)
-
-    async def append(self, *messages: NewMessage, lease: Lease | None = None) -> list[Entry]:
-        """Stores messages without calling a model: entries, or dicts in the shape of any API. Durable on return.
-
-        `lease`: from `lease()`, if it is held.
-        Example: `await chat.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello."})`
-        """
-        return await self._access.append(self, *messages, lease=lease)
 
     @overload
     async def history(self, *, at: int | None = None, shape: None = None) -> History: ...
@@ -202,70 +167,6 @@ class SessionHandle(BoundSession):
         said = [one for one in with_words(entries) if isinstance(one, MESSAGES) and on_path(one.seq, path)]
         return said if shape is None else writing.all_in_shape(said, shape)
 
-    async def call(
-        self,
-        function: ModelCall,
-        content: CallContent | None = None,
-        *,
-        shape: MessageShape = "openai",
-        system: str = "",
-        summarise: Summarise | None = None,
-        window: int | None = None,
-    ) -> Assistant:
-        """Calls your own model so that the call fits, and stores its answer; `content` is stored before as the message.
-
-        `function` gets the messages in this shape, and returns a text or what the SDK gave, also a stream.
-        Example: `reply = await chat.call(lambda messages: f"{len(messages)} messages", "hi")`
-        """
-        return await self._access.call(
-            self, function, content, shape=shape, system=system, summarise=summarise, window=window
-        )
-
-    async def stream(
-        self,
-        function: ModelCall,
-        content: CallContent | None = None,
-        *,
-        shape: MessageShape = "openai",
-        system: str = "",
-        summarise: Summarise | None = None,
-        window: int | None = None,
-    ) -> AsyncIterator[Event]:
-        """Like `call`, and gives the events while the answer comes; the last one is `done`. Leaving the loop early ends
-        the call, and its answer is not stored.
-        Example: `async for event in chat.stream(lambda messages: ["He", "llo."], "hi"): print(event.type)`
-        """
-        events = self._access.stream(
-            self, function, content, shape=shape, system=system, summarise=summarise, window=window
-        )
-        async with aclosing(cast("AsyncGenerator[Event]", events)):
-            async for event in events:
-                yield event
-
-    async def prompt(self, *, at: int | None = None) -> Prompt:
-        """Exactly what would be sent now, or was sent when the log ended at `at`.
-        Example: `print((await chat.prompt()).system)`
-        """
-        return await self._access.prompt(self, at=at)
-
-    async def compact(self, *, focus: str = "", dry_run: bool = False) -> CompactionReport:
-        """Replaces old messages by a summary in what the model is shown. UsageError if nothing would be gained.
-        Example: `report = await chat.compact(focus="names", dry_run=True)`
-        """
-        return await self._access.compact(self, focus=focus, dry_run=dry_run)
-
-    async def undo(self, target: int | None = None) -> Session:
-        """Undoes the newest active compaction, or the shortening at `target`; later turns stay.
-        Example: `await chat.undo()`
-        """
-        return self._changed(await self._sessions.undo(await self._id(), target))
-
-    async def expand(self, seq: int | None = None) -> list[Entry]:
-        """The messages that a compaction replaces: the newest active one, or the one at `seq`.
-        Example: `for entry in await chat.expand(): print(entry.content)`
-        """
-        return await self._sessions.expand(await self._id(), seq)
-
     async def fork(self, *, at: int | None = None, label: str | None = None) -> "SessionHandle":
         """A new session with a copy of the past up to `at`. This one is not changed.
         Example: `other = await chat.fork(label="another try")`
@@ -273,35 +174,11 @@ class SessionHandle(BoundSession):
         row = await self._sessions.fork(await self._id(), at=at, label=label)
         return SessionHandle(self._access, self._finder, row)
 
-    async def rewind(self, to: int) -> Session:
-        """Continues the history from entry `to`, which must end a turn. Rewind forward to come back.
-        Example: `await chat.rewind(4)`
-        """
-        return self._changed(await self._sessions.rewind(await self._id(), to))
-
-    async def discard(self) -> Session:
-        """Hides the last turn, which must have failed. Example: `await chat.discard()`"""
-        return self._changed(await self._sessions.discard(await self._id()))
-
-    async def pin(self, target: int) -> Session:
-        """Keeps this message in the prompt word for word, even after a compaction. Example: `await chat.pin(3)`"""
-        return self._changed(await self._sessions.pin(await self._id(), target))
-
-    async def unpin(self, target: int) -> Session:
-        """Ends a pin. Example: `await chat.unpin(3)`"""
-        return self._changed(await self._sessions.unpin(await self._id(), target))
-
     async def search(self, words: str) -> list[Hit]:
         """The best hits in this session first, compacted parts included.
         Example: `print([hit.snippet for hit in await chat.search("name")])`
         """
         return await self._sessions.search(words, scope=Query(id=await self._id()))
-
-    async def explain(self) -> list[Coverage]:
-        """How each entry is shown to the model: in the tail, pinned, compacted, rewound.
-        Example: `print([(found.seq, found.state) for found in await chat.explain()])`
-        """
-        return await self._sessions.explain(await self._id())
 
     async def export(
         self,
@@ -318,45 +195,23 @@ class SessionHandle(BoundSession):
         loaded = await self._sessions.transcript(row.id, incarnation=row.incarnation)
         return "".join(export(loaded.entries, loaded.session, format, shape=shape, mask=mask))
 
-    async def rename(self, title: str) -> Session:
-        """Sets a title; an automatic title never replaces it. Example: `await chat.rename("About Ann")`"""
-        return self._changed(await self._sessions.rename(await self._id(), title))
-
-    async def choose_model(self, model: str) -> Session:
-        """From the next turn on, this model answers: one of `t.models(agent)`. Empty: the agent's own.
-        Example: `await chat.choose_model("")`
-        """
-        return self._changed(await self._access.choose_model(self, model))
-
     async def archive(self, reason: str = "") -> Session:
         """Archives the session. The next message to its name or key begins a new one.
         Example: `await chat.archive("done")`
         """
         row = await self._finder.existing(self, write=True)
-        return self._changed(await self._sessions.set_status(row.id, "archived", reason, incarnation=row.incarnation))
+        return self._keep(await self._sessions.set_status(row.id, "archived", reason, incarnation=row.incarnation))
 
     async def delete(self) -> None:
         """Deletes the session at once and for good. Example: `await chat.delete()`"""
         row = await self._finder.existing(self, write=True)
         await self._sessions.delete(row.id, incarnation=row.incarnation)
 
-    async def watch(self, *, after: int = 0) -> AsyncGenerator[Entry]:
-        """Every entry after that seq, also those that are yet to come; ends when the session is deleted.
-        Example: `entries = chat.watch(after=2)`
-        """
-        async for entry in self._access.watch(self, after=after):
-            yield entry
-
-    def lease(self, *, wait_s: float = EDIT_WAIT_S) -> AbstractAsyncContextManager[Lease]:
-        """`async with session.lease() as lease:` nobody else writes messages until its end; Busy if a turn runs for
-        longer than `wait_s`. Give it to `append`.
-        Example: `async with chat.lease() as lease: await chat.append({"role": "user", "content": "hi"}, lease=lease)`
-        """
-        return self._access.lease(self, wait_s=wait_s)
-
-    def _changed(self, row: Session) -> Session:
-        self._row = row
-        return row
-
     async def _id(self) -> str:
         return (await self._finder.opened(self)).id
+
+    def _keep(self, found: T) -> T:
+        """The row that a change left."""
+        if isinstance(found, Session):
+            self._row = found
+        return found

@@ -266,15 +266,15 @@ class Verbs(ApprovalVerbs, ModelVerbs):
 
     @asynccontextmanager
     async def lease(self, where: Where, *, wait_s: float = EDIT_WAIT_S) -> AsyncGenerator[Lease]:
-        """Nobody else writes messages to this session until the end of the block; Busy if a turn runs for longer than
-        `wait_s`.
+        """`async with`: nobody else writes messages to this session until the end of the block; Busy if a turn runs for
+        longer than `wait_s`. Give the lease to `append`.
         """
         row = await self._finder.opened(where, write=True)
         async with self._store.lease(row.id, wait_s=wait_s) as lease:
             yield lease
 
     async def compact(self, where: Where, *, focus: str = "", dry_run: bool = False) -> CompactionReport:
-        """Compacts now. UsageError if nothing would be gained."""
+        """Replaces old messages by a summary in what the model is shown. UsageError if nothing would be gained."""
         row = await self._finder.answered(where)
         agent = await self._ready(row)
         limits = await self._scaled(agent)
@@ -321,7 +321,7 @@ class Verbs(ApprovalVerbs, ModelVerbs):
             ours = busy.holder.startswith(f"process {os.getpid()} ")
             return "" if ours else busy.holder or "another process"
 
-    async def watch(self, where: Where, *, after: int) -> AsyncGenerator[Entry]:
+    async def watch(self, where: Where, *, after: int = 0) -> AsyncGenerator[Entry]:
         """Every entry after that seq, also those that are yet to come; ends when the session is deleted."""
         row = await self._finder.opened(where)
         found = self._store.watch(row.id, after=after, incarnation=row.incarnation)

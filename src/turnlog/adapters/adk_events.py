@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from ..core import plain
 from ..core.entries import Assistant, Block, Content, Entry, Foreign, ToolResult, User
-from .blocks import fields_of
+from ..core.strict_json import fields_in
 
 EventJson: TypeAlias = dict[str, Any]
 EventPart: TypeAlias = dict[str, Any]
@@ -28,8 +28,8 @@ _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 def entry_of(event: EventJson, size: int = 0) -> Entry:
     """`size`: the length of its JSON, if known."""
-    content = fields_of(event.get("content"))
-    parts = [fields_of(part) for part in content.get("parts") or ()]
+    content = fields_in(event.get("content"))
+    parts = [fields_in(part) for part in content.get("parts") or ()]
     if not parts or size > PROJECTED_MAX_BYTES or event.get("partial"):
         return Foreign(raw={OPAQUE: event})
     match parts:
@@ -63,8 +63,8 @@ def event_of(entry: Entry) -> EventJson | None:
     """The event that the entry stands for; None if it is of another origin."""
     if not isinstance(entry, Foreign | User | Assistant | ToolResult):
         return None
-    held = fields_of(entry.raw)
-    event = fields_of(held.get(OPAQUE))
+    held = fields_in(entry.raw)
+    event = fields_in(held.get(OPAQUE))
     if not event or isinstance(entry, Foreign):
         return event or None
     if isinstance(entry, ToolResult):
@@ -97,7 +97,7 @@ def _block(part: EventPart, name: str) -> Block | None:
         case {"text": str(text)}:
             return {"type": "text", "text": text} if text else None
         case {"function_call": dict()}:
-            call = fields_of(part["function_call"])
+            call = fields_in(part["function_call"])
             return {
                 "type": "tool_use",
                 "id": str(call.get("id") or name),
@@ -105,7 +105,7 @@ def _block(part: EventPart, name: str) -> Block | None:
                 "input": call.get("args") or {},
             }
         case {"function_response": dict()}:
-            response = fields_of(part["function_response"])
+            response = fields_in(part["function_response"])
             block: Block = {
                 "type": "tool_result",
                 "tool_use_id": str(response.get("id") or name),
@@ -133,7 +133,7 @@ def result_of(given: Any) -> tuple[str, str | None]:
 
     The field is "" if the text is the whole response as JSON, and None if the response cannot be made of the text.
     """
-    fields = fields_of(given)
+    fields = fields_in(given)
     if len(fields) == 1:
         [(name, value)] = fields.items()
         if name in ("result", "output", "error") and isinstance(value, str):
@@ -143,7 +143,7 @@ def result_of(given: Any) -> tuple[str, str | None]:
 
 
 def is_failed(response: dict[str, Any]) -> bool:
-    return "error" in fields_of(response.get("response"))
+    return "error" in fields_in(response.get("response"))
 
 
 def _parts_of(blocks: list[Block]) -> list[EventPart]:
@@ -164,7 +164,7 @@ def _part(block: Block) -> EventPart:
 
 
 def usage_of(event: EventJson) -> dict[str, Any] | None:
-    counts = fields_of(event.get("usage_metadata"))
+    counts = fields_in(event.get("usage_metadata"))
     names = {"prompt_token_count": "input_tokens", "candidates_token_count": "output_tokens"}
     found = {ours: counts[theirs] for theirs, ours in names.items() if isinstance(counts.get(theirs), int)}
     return found or None

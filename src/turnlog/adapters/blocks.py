@@ -1,15 +1,12 @@
 """Content of other programs' messages as blocks."""
 
+import json
 from typing import Any, cast
 
 from ..core import content as contents, plain
 from ..core.entries import Block, Content
+from ..core.strict_json import fields_in
 from ..errors import UsageError
-
-
-def fields_of(value: Any) -> dict[str, Any]:
-    """The fields of an object; none for anything else."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def copied(value: Any) -> Any:
@@ -17,6 +14,18 @@ def copied(value: Any) -> Any:
     if value.__class__ is dict:
         return {name: copied(item) for name, item in value.items()}
     return [copied(item) for item in value] if value.__class__ is list else value
+
+
+def input_of(arguments: Any) -> Any:
+    """The arguments of a call; text that is not JSON stays as it is."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        found: Any = json.loads(arguments)
+        contents.check_json(found, "arguments")
+    except (ValueError, RecursionError, UsageError):
+        return arguments
+    return found
 
 
 def content_of(content: Any) -> Content:
@@ -34,6 +43,6 @@ def block_of(part: Any) -> Block:
     try:
         [block] = cast("list[Block]", contents.accepted([part]))
     except UsageError:
-        kind = fields_of(part).get("type") or type(cast("object", part)).__name__
+        kind = fields_in(part).get("type") or type(cast("object", part)).__name__
         return {"type": "text", "text": f"[{kind}]"}
     return {"type": "text", "text": block["text"]} if block.get("type") == "text" else block

@@ -35,6 +35,29 @@ class CallSession(Struct, frozen=True):
     """Stores a compaction; False if these items are not the session's."""
 
 
+class RememberedSummaries:
+    """Summaries that no session holds. Each is used while a conversation begins with what it covers."""
+
+    def __init__(self, name: Callable[[Any], str]) -> None:
+        """`name`: what distinguishes an item from others; empty if nothing does."""
+        self._name = name
+        self._found: OrderedDict[tuple[str, ...], Compaction] = OrderedDict()
+
+    def newest(self, items: Sequence[Any]) -> Compaction | None:
+        names = [self._name(item) for item in items] if self._found else []
+        for covered in reversed(self._found):
+            if len(covered) < len(names) and tuple(names[: len(covered)]) == covered:
+                return self._found[covered]
+        return None
+
+    def add(self, items: Sequence[Any], body: Compaction) -> None:
+        covered = tuple(self._name(item) for item in items[: body.first_kept - 1])
+        if all(covered):
+            self._found[covered] = body
+        if len(self._found) > SUMMARIES_KEPT:
+            self._found.popitem(last=False)
+
+
 class CallGuard:
     def __init__(
         self,
@@ -48,10 +71,9 @@ class CallGuard:
         """`text`: what distinguishes an item from others."""
         self.holder = holder
         self._dialect = dialect
-        self._text = text
         self._summarise = summarise
         self._window = window
-        self._summaries: OrderedDict[tuple[str, ...], Compaction] = OrderedDict()
+        self._summaries = RememberedSummaries(lambda item: digest(text(item).encode("utf-8", "surrogatepass")))
 
     async def run(
         self,
@@ -69,7 +91,7 @@ class CallGuard:
         draft = fitting.drafted(items, self._dialect)
         split = list(draft.items)
         known = await self.holder.call(lambda t: session.known(t, split)) if session else None
-        known = known or self._remembered(split)
+        known = known or self._summaries.newest(split)
         if known is not None:
             draft = draft.with_added([known])
 
@@ -77,30 +99,12 @@ class CallGuard:
             async def work(t: Turnlog) -> list[Entry]:
                 folded = await compacting.folded(t, AGENT, policy, "", step, bounds)
                 if session is None or not await _kept(session, t, split, folded.body):
-                    self._remember(split, folded.body)
+                    self._summaries.add(split, folded.body)
                 return [folded.body, *folded.along]
 
             return await self.holder.call(work)
 
         return await fitting.guarded(draft, self._dialect, bounds, GuardedSteps(attempt=attempt, compact=compact))
-
-    def _remembered(self, items: Sequence[Any]) -> Compaction | None:
-        if not self._summaries:
-            return None
-        names = [self._name(item) for item in items]
-        for covered in reversed(self._summaries):
-            if len(covered) < len(names) and tuple(names[: len(covered)]) == covered:
-                return self._summaries[covered]
-        return None
-
-    def _remember(self, items: Sequence[Any], body: Compaction) -> None:
-        covered = tuple(self._name(item) for item in items[: body.first_kept - 1])
-        self._summaries[covered] = body
-        if len(self._summaries) > SUMMARIES_KEPT:
-            self._summaries.popitem(last=False)
-
-    def _name(self, item: Any) -> str:
-        return digest(self._text(item).encode("utf-8", "surrogatepass"))
 
 
 async def _kept(session: CallSession, t: Turnlog, items: Sequence[Any], body: Compaction) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from msgspec import Struct
 
-from .blocks import fields_of
+from ..core.strict_json import fields_in
 from .serialised_messages import SerialisedElement, SerialisedMessages
 
 APP = "langgraph"
@@ -148,7 +148,7 @@ def _element(serde: Serializer, item: Any, known: SerialisedMessages) -> Seriali
 
 def elements_of(value: Any, place: str) -> list[str]:
     """The keys of the elements that a stored value is made of."""
-    return [f"e|{place}|{name}" for name in fields_of(value).get("list", ())]
+    return [f"e|{place}|{name}" for name in fields_in(value).get("list", ())]
 
 
 def decoded(serde: Serializer, place: str, value: Any, facts: Mapping[str, Any], known: SerialisedMessages) -> Any:
@@ -156,7 +156,7 @@ def decoded(serde: Serializer, place: str, value: Any, facts: Mapping[str, Any],
     if not isinstance(value, dict):
         return serde.loads_typed(typed(value))
     found: list[Any] = []
-    for name in fields_of(value).get("list", ()):
+    for name in fields_in(value).get("list", ()):
         if (fact := facts.get(f"e|{place}|{name}")) is None:
             continue
         found.append(item := serde.loads_typed(typed(fact)))

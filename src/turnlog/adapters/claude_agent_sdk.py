@@ -21,10 +21,11 @@ from ..core import keys as session_keys
 from ..core.entries import Assistant, Entry, Facts, Foreign, User
 from ..core.query import Query
 from ..core.session import Session, live_path, marks_of, on_path
+from ..core.strict_json import fields_in
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
 from ..stores.finding import every_row
-from .blocks import content_of, fields_of
+from .blocks import content_of
 from .framework import framework
 from .not_storable import NotStorable
 from .resident import holder
@@ -300,7 +301,7 @@ async def _summaries(t: Turnlog, prefix: str) -> list[SummaryRow]:
             continue
         with suppress(NotFound):
             facts = await t.store.facts(row.id, APP, keys=[SUMMARY], incarnation=row.incarnation)
-            data: dict[str, Any] | None = fields_of(facts[0].value).get("data") if facts else None
+            data: dict[str, Any] | None = fields_in(facts[0].value).get("data") if facts else None
             if data is not None:  # the SDK reads the sessions that have none
                 found.append({"session_id": place.peer, "mtime": row.last_at, "data": data})
     return found

@@ -1,6 +1,5 @@
 """The dialects that `fitting.fit` knows by name."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -8,12 +7,12 @@ from ..core import history, plain, wires
 from ..core.entries import Assistant, Block, Content, Entry, ToolResult, Transcript, User
 from ..core.guard import Limits
 from ..core.prompt import Prompt, assemble
+from ..core.strict_json import fields_in
 from ..providers import chat_messages
 from . import responses
-from .blocks import block_of, content_of, fields_of
-from .fitting import Dialect
+from .blocks import block_of, content_of, input_of
+from .fitting import NO_CALL, NO_RESULT, Dialect
 
-NO_RESULT = "interrupted: no result of this call was recorded"
 OUTPUT_OF: Mapping[str, str] = {
     "program": "program_output",
     "function_call": "function_call_output",
@@ -33,8 +32,8 @@ _STATE = ("compaction", "compaction_summary", "item_reference")
 """Items that stand for something that only the provider knows."""
 
 
-class ResponsesDialect:
-    """Items of OpenAI's Responses API."""
+class PlainDialect:
+    """Items that are dicts, each of them one message or one result."""
 
     def split(self, items: Sequence[Any]) -> list[Any]:
         return list(items)
@@ -42,8 +41,15 @@ class ResponsesDialect:
     def join(self, items: list[Any]) -> list[Any]:
         return items
 
+    def summary(self, text: str) -> Any:
+        return {"role": "user", "content": text}
+
+
+class ResponsesDialect(PlainDialect):
+    """Items of OpenAI's Responses API."""
+
     def entry(self, item: Any) -> Entry:
-        fields = fields_of(item)
+        fields = fields_in(item)
         found = responses.entry_of(item)
         if isinstance(found, User | Assistant | ToolResult):
             return found
@@ -58,7 +64,7 @@ class ResponsesDialect:
         return Assistant(content=plain.as_json(item))
 
     def is_instruction(self, item: Any) -> bool:
-        fields = fields_of(item)
+        fields = fields_in(item)
         return fields.get("role") in _INSTRUCTIONS or fields.get("type") in _STATE
 
     def words(self, item: Any) -> Any:
@@ -66,9 +72,6 @@ class ResponsesDialect:
 
     def cut(self, item: Any, content: Content) -> Any:
         return {**item, "output": plain.as_text(content)} if isinstance(item.get("output"), str | list) else item
-
-    def summary(self, text: str) -> Any:
-        return {"role": "user", "content": text}
 
     def finish(self, items: list[Any], transcript: Transcript, limits: Limits) -> list[Any]:
         """Every call has an output after it, and every output a call before it."""
@@ -81,7 +84,7 @@ class ResponsesDialect:
                 called.add((kind, call_id))
                 found += self._call(found, item, answered.get((kind, call_id), -1) > place)
             elif kind in _CALL_OF and call_id and (_CALL_OF[kind], call_id) not in called:
-                found.append(self.summary(f"[Result of a tool call that is not part of this history]\n{_quoted(item)}"))
+                found.append(self.summary(f"{NO_CALL}\n{_quoted(item)}"))
             elif kind in OUTPUT_OF and kind != "tool_search_call":
                 found.append(self.summary(f"[Call of a tool without a result]\n{_quoted(item)}"))
             else:
@@ -100,12 +103,12 @@ class ResponsesDialect:
 
 
 def _kind(item: Any) -> str:
-    kind = fields_of(item).get("type")
+    kind = fields_in(item).get("type")
     return kind if isinstance(kind, str) else ""
 
 
 def _id(item: Any) -> str:
-    call_id = fields_of(item).get("call_id")
+    call_id = fields_in(item).get("call_id")
     return call_id if isinstance(call_id, str) else ""
 
 
@@ -113,14 +116,8 @@ def _quoted(item: Any) -> str:
     return plain.fence(plain.as_json(item))
 
 
-class AnthropicDialect:
+class AnthropicDialect(PlainDialect):
     """Messages of Anthropic's API. They are given back as a request would send them: neighbours of one role joined."""
-
-    def split(self, items: Sequence[Any]) -> list[Any]:
-        return list(items)
-
-    def join(self, items: list[Any]) -> list[Any]:
-        return items
 
     def entry(self, item: Any) -> Entry:
         content = content_of(item.get("content"))
@@ -134,9 +131,6 @@ class AnthropicDialect:
 
     def cut(self, item: Any, content: Content) -> Any:
         return item
-
-    def summary(self, text: str) -> Any:
-        return {"role": "user", "content": text}
 
     def finish(self, items: list[Any], transcript: Transcript, limits: Limits) -> list[Any]:
         return wires.fit(_prompt(transcript, limits), "anthropic").prompt.messages
@@ -165,16 +159,11 @@ class ChatDialect(AnthropicDialect):
 
 def _call_block(call: Any) -> Block:
     function: Any = call.get("function") or {}
-    arguments: Any = function.get("arguments")
-    try:
-        given: Any = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
-        given = arguments
     return {
         "type": "tool_use",
         "id": str(call.get("id") or ""),
         "name": str(function.get("name") or ""),
-        "input": given,
+        "input": input_of(function.get("arguments")),
     }
 
 

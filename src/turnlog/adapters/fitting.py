@@ -17,11 +17,14 @@ from ..core import compaction, guard, overflow, plain
 from ..core.entries import Assistant, Content, Entry, Foreign, ToolResult, Transcript
 from ..core.guard import Compact, Limits, Rescue, Send, Shorten
 from ..core.history import SUMMARY_NOTE, View, fence, pins_text, shown_content, survey
+from ..core.strict_json import fields_in
 from ..errors import ContextOverflow, ProviderError, TurnlogError, UsageError
-from .blocks import fields_of
 
 ANSWER_TOKENS = 16_384
 """What `fit` leaves free for the answer, at most a quarter of the window."""
+
+NO_RESULT = "interrupted: no result of this call was recorded"
+NO_CALL = "[Result of a tool call that is not part of this history]"
 
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
@@ -77,12 +80,11 @@ class FitDraft(Struct, Generic[I], frozen=True):
         return FitDraft(self.items, [*self.transcript, *added])
 
 
-def drafted(items: Sequence[I], dialect: Dialect[I], first: int = 1) -> FitDraft[I]:
-    """`first`: the seq of the first entry."""
+def drafted(items: Sequence[I], dialect: Dialect[I]) -> FitDraft[I]:
     items = dialect.split(items)
     entries = [
         Foreign(seq=seq, raw={}) if dialect.is_instruction(item) else _unmeasured(dialect.entry(item), seq)
-        for seq, item in enumerate(items, first)
+        for seq, item in enumerate(items, 1)
     ]
     return FitDraft(list(items), entries)
 
@@ -229,8 +231,8 @@ def refusal_of(error: Exception) -> ContextOverflow | None:
 def _told(error: Exception) -> tuple[int | None, str, str]:
     """(status, code, text) of an exception of OpenAI's, Anthropic's or a similar package."""
     status: Any = getattr(error, "status_code", None) or getattr(error, "code", None)
-    body = fields_of(getattr(error, "body", None))
-    found = fields_of(body.get("error")) or body
+    body = fields_in(getattr(error, "body", None))
+    found = fields_in(body.get("error")) or body
     codes = [getattr(error, "code", None), found.get("code"), found.get("type")]
     code = next((one for one in codes if isinstance(one, str) and one in overflow.OVERFLOW_CODES), "")
     return status if isinstance(status, int) and status >= 400 else None, code, str(found.get("message") or error)

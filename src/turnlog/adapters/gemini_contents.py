@@ -14,12 +14,11 @@ from ..core import plain
 from ..core.entries import Assistant, Content, Entry, ToolResult, Transcript, User
 from ..core.guard import Limits
 from . import adk_events
+from .fitting import NO_CALL, NO_RESULT
 from .framework import framework
 
 with framework("adk"):
     from google.genai import types
-
-NO_RESULT = "interrupted: no result of this call was recorded"
 
 
 class GeminiItem(Struct, frozen=True):
@@ -102,7 +101,7 @@ class GeminiDialect:
                 match = next((call for call in waiting if call[0] == item.result), None)
                 if match is None:
                     words = plain.fence(plain.as_json(part.function_response and part.function_response.response))
-                    text = f"[Result of a tool call that is not part of this history]\n{words}"
+                    text = f"{NO_CALL}\n{words}"
                     found += [*_unanswered(waiting), self.summary(text)]
                     waiting = []
                     continue

@@ -18,12 +18,12 @@ from ..core.entries import Compaction, Entry
 from ..core.history import SUMMARY_NOTE, fence
 from ..core.rows import Session as Row, milliseconds
 from ..core.session import live_path, marks_of, on_path
+from ..core.strict_json import fields_in
 from ..errors import Conflict, NotFound, UsageError
 from ..library import Turnlog
 from .adk_events import EventJson, event_of
 from .adk_sessions import AdkSessions
 from .adk_state import AdkHead, AdkPlace, StateChange, StoredEvent, StoredSession, WrongHead, head_of
-from .blocks import fields_of
 from .framework import framework
 from .kept_events import KeptEvents
 from .not_storable import NotStorable, is_endless
@@ -348,7 +348,7 @@ async def live_events(t: Turnlog, row: Row) -> list[tuple[Entry, EventJson]]:
     entries = await t.store.read(row.id, incarnation=row.incarnation)
     path = live_path(marks_of(entries), row.last_seq)
     found = [(entry, event_of(entry)) for entry in entries if on_path(entry.seq, path)]
-    return [(entry, event) for entry, event in found if event and fields_of(event.get("content")).get("parts")]
+    return [(entry, event) for entry, event in found if event and fields_in(event.get("content")).get("parts")]
 
 
 def __getattr__(name: str) -> Any:

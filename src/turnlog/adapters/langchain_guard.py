@@ -5,18 +5,18 @@
 A summary is made once and used again while the conversation still begins with what it covers.
 """
 
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from ..core.entries import Compaction, Entry
 from ..core.guard import Compact, Limits
+from ..core.strict_json import fields_in
 from ..library import Turnlog
 from ..turns.own_call import Summarise
 from . import compacting, fitting
-from .blocks import fields_of
+from .call_guard import RememberedSummaries
 from .fitting import FitDraft, GuardedSteps
 from .framework import framework
 from .langchain_messages import LangChainDialect
@@ -30,7 +30,6 @@ with framework("langgraph"):
         raise ImportError(f"{error}. TurnlogGuard also needs: pip install langchain", name=error.name) from error
 
 R = TypeVar("R")
-SUMMARIES_KEPT = 256
 
 
 class TurnlogGuard(AgentMiddleware):  # type: ignore[type-arg]
@@ -53,8 +52,7 @@ class TurnlogGuard(AgentMiddleware):  # type: ignore[type-arg]
         self._summarise = summarise
         self._window = window
         self._dialect = LangChainDialect()
-        self._summaries: OrderedDict[tuple[str, ...], Compaction] = OrderedDict()
-        """What is folded, by the ids of the messages that it covers."""
+        self._summaries = RememberedSummaries(lambda message: message.id or "")
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         async def attempt(messages: list[Any]) -> Any:
@@ -93,26 +91,13 @@ class TurnlogGuard(AgentMiddleware):  # type: ignore[type-arg]
         bounds = replace(limits, system=str(system), tools=tuple(_described(tool) for tool in request.tools or ()))
         bounds = fitting.bounds_of(messages, self._dialect, bounds)
         draft = fitting.drafted(messages, self._dialect)
-        if (known := self._known(messages)) is not None:
+        if (known := self._summaries.newest(messages)) is not None:
             draft = draft.with_added([known])
         return await fitting.guarded(draft, self._dialect, bounds, GuardedSteps(attempt=attempt, compact=compact))
 
-    def _known(self, messages: Sequence[Any]) -> Compaction | None:
-        """The newest summary of what these messages begin with."""
-        ids = [_id(message) for message in messages]
-        for covered in reversed(self._summaries):
-            if tuple(ids[: len(covered)]) == covered and len(covered) < len(ids):
-                return self._summaries[covered]
-        return None
-
     def _remembered(self, draft: FitDraft[Any], bodies: list[Entry]) -> list[Entry]:
-        body = bodies[0]
-        if isinstance(body, Compaction):
-            covered = tuple(_id(message) for message in draft.items[: body.first_kept - 1])
-            if all(covered):
-                self._summaries[covered] = body
-                if len(self._summaries) > SUMMARIES_KEPT:
-                    self._summaries.popitem(last=False)
+        if isinstance(bodies[0], Compaction):
+            self._summaries.add(draft.items, bodies[0])
         return bodies
 
 
@@ -121,13 +106,9 @@ async def _folded(t: Turnlog, policy: compacting.Policy, step: Compact, limits: 
     return [folded.body, *folded.along]
 
 
-def _id(message: Any) -> str:
-    return message.id or ""
-
-
 def _described(tool: Any) -> dict[str, Any]:
     if isinstance(tool, dict):
-        return fields_of(tool)
+        return fields_in(tool)
     schema: Any = getattr(tool, "tool_call_schema", None)
     described: dict[str, Any] = schema.model_json_schema() if hasattr(schema, "model_json_schema") else {}
     return {"name": str(tool.name), "description": str(tool.description), "input_schema": described}

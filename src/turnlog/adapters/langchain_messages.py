@@ -8,6 +8,7 @@ from ..core.entries import Assistant, Block, Content, Entry, ToolResult, Transcr
 from ..core.guard import Limits
 from ..errors import UsageError
 from .blocks import block_of, content_of
+from .fitting import NO_CALL, NO_RESULT
 
 _IN_CALLS = ("tool_use", "tool_call", "server_tool_call", "function_call", "tool_call_chunk")
 """Blocks that say again what `tool_calls` says."""
@@ -125,7 +126,7 @@ class LangChainDialect:
         for item in items:
             if item.type == "tool" and item.tool_call_id not in called:
                 words = plain.fence(plain.as_text(content_of(item.content)))
-                found.append(self.summary(f"[Result of a tool call that is not part of this history]\n{words}"))
+                found.append(self.summary(f"{NO_CALL}\n{words}"))
                 continue
             found.append(item)
             calls: list[dict[str, Any]] = getattr(item, "tool_calls", None) or []
@@ -139,5 +140,4 @@ class LangChainDialect:
 def _no_result(call_id: str) -> Any:
     from langchain_core.messages import ToolMessage
 
-    words = "interrupted: no result of this call was recorded"
-    return ToolMessage(content=words, tool_call_id=call_id, status="error")
+    return ToolMessage(content=NO_RESULT, tool_call_id=call_id, status="error")

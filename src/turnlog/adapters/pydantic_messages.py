@@ -4,7 +4,6 @@ A request may hold several parts: instructions, a prompt, results of tools. As a
 call fit it is split into its parts, because results are shortened one by one, and joined again.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace as changed
 from typing import Any, cast
@@ -15,8 +14,10 @@ from msgspec.structs import replace
 from ..core import content as contents, plain
 from ..core.entries import Assistant, Block, Content, Entry, Foreign, Message, ToolResult, Transcript, User
 from ..core.guard import Limits
+from ..core.strict_json import fields_in
 from ..errors import UsageError
-from .blocks import fields_of
+from .blocks import input_of
+from .fitting import NO_CALL, NO_RESULT
 from .framework import framework
 
 with framework("pydantic-ai"):
@@ -32,7 +33,6 @@ with framework("pydantic-ai"):
 OPAQUE = "pydantic_ai"
 """The field of `raw` that holds a message with its place in the conversation."""
 PROJECTED_MAX_BYTES = 8 * 1024 * 1024
-NO_RESULT = "interrupted: no result of this call was recorded"
 _RETURNS = ("tool-return", "retry-prompt")
 _UNSEEN = ("thinking", "builtin-tool-call", "builtin-tool-return")
 
@@ -54,12 +54,12 @@ def entry_of(message: dict[str, Any], raw: Any, size: int = 0) -> Entry:
 
 def held_in(entry: Entry) -> dict[str, Any] | None:
     """What was given as `raw`; None if the entry is of another origin."""
-    return fields_of(fields_of(entry.raw).get(OPAQUE)) or None
+    return fields_in(fields_in(entry.raw).get(OPAQUE)) or None
 
 
 def message_of(message: dict[str, Any]) -> Message | None:
     """The message as a person or a model would see it; None if there is nothing to see, such as instructions alone."""
-    parts = [fields_of(part) for part in message.get("parts") or ()]
+    parts = [fields_in(part) for part in message.get("parts") or ()]
     if message.get("kind") == "response":
         blocks = [block for part in parts for block in _answer_blocks(part)]
         name = message.get("model_name")
@@ -134,7 +134,9 @@ def _answer_blocks(part: dict[str, Any]) -> list[Block]:
         case {"part_kind": "text", "content": str(text)}:
             return [{"type": "text", "text": text}] if text else []
         case {"part_kind": "tool-call", "tool_name": str(name), "tool_call_id": str(call_id)} if name and call_id:
-            return [{"type": "tool_use", "id": call_id, "name": name, "input": _input(part.get("args"))}]
+            args: Any = part.get("args")
+            given: Any = input_of(args) if isinstance(args, str) else args or {}
+            return [{"type": "tool_use", "id": call_id, "name": name, "input": given}]
         case {"part_kind": str(kind)} if kind in _UNSEEN:
             return []
         case {"part_kind": str(kind)}:
@@ -143,19 +145,8 @@ def _answer_blocks(part: dict[str, Any]) -> list[Block]:
             return []
 
 
-def _input(args: Any) -> Any:
-    if not isinstance(args, str):
-        return args or {}
-    try:
-        found: Any = json.loads(args)
-        contents.check_json(found, "args")
-    except (ValueError, RecursionError, UsageError):
-        return args
-    return found
-
-
 def _usage(message: dict[str, Any]) -> dict[str, Any] | None:
-    given = fields_of(message.get("usage"))
+    given = fields_in(message.get("usage"))
     return {name: given[name] for name in ("input_tokens", "output_tokens") if isinstance(given.get(name), int)} or None
 
 
@@ -222,7 +213,7 @@ class PydanticDialect:
             answers = [_answered(part) for part in message.parts]
             if any(call_id and call_id not in waiting for call_id in answers):
                 words = plain.fence(plain.as_text(cast("Any", message_of(dumped(message)) or User(content="")).content))
-                found.append(self.summary(f"[Result of a tool call that is not part of this history]\n{words}"))
+                found.append(self.summary(f"{NO_CALL}\n{words}"))
                 continue
             for call_id in answers:
                 waiting.pop(call_id, None)

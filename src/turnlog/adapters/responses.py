@@ -5,14 +5,12 @@ compaction work with them. All other items become `foreign` entries, which keep 
 keeps the item itself in `raw`, unless the item can be rebuilt from the other fields.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
-from ..core import content as contents, plain
+from ..core import plain
 from ..core.entries import (
     Assistant,
-    Block,
     Compaction,
     Content,
     Entry,
@@ -23,8 +21,9 @@ from ..core.entries import (
     text_of,
 )
 from ..core.history import SUMMARY_NOTE, View, fence, pins_text
-from ..errors import UsageError
-from .blocks import content_of, copied, fields_of
+from ..core.strict_json import fields_in
+from ..shapes.writing import input_part
+from .blocks import content_of, copied, input_of
 
 Item: TypeAlias = dict[str, Any]
 
@@ -41,7 +40,7 @@ PLAIN_MAX_CHARS = 100_000
 
 def entry_of(item: Any, size: int = 0) -> Entry:
     """`size`: the length of its JSON, if known."""
-    message = _message_of(fields_of(item)) if size <= PROJECTED_MAX_BYTES else None
+    message = _message_of(fields_in(item)) if size <= PROJECTED_MAX_BYTES else None
     if message is None:
         return Foreign(raw={OPAQUE: item})
     if items_of(message) == [item]:
@@ -71,7 +70,7 @@ def _message_of(item: Item) -> Message | None:
         case {"type": "function_call", "call_id": str(call_id), "name": str(name), "arguments": str(arguments)}:
             if not call_id or not name:
                 return None
-            return Assistant(content=[{"type": "tool_use", "id": call_id, "name": name, "input": _input(arguments)}])
+            return Assistant(content=[{"type": "tool_use", "id": call_id, "name": name, "input": input_of(arguments)}])
         case {"type": "function_call_output", "call_id": str(call_id), "output": output} if call_id:
             return ToolResult(tool_use_id=call_id, content=content_of(output))
         case {"role": "user", "content": str() | list()} if item.get("type", "message") == "message":
@@ -80,15 +79,6 @@ def _message_of(item: Item) -> Message | None:
             return Assistant(content=content_of(item["content"]))
         case _:
             return None
-
-
-def _input(arguments: str) -> Any:
-    try:
-        found: Any = json.loads(arguments)
-        contents.check_json(found, "arguments")
-    except (ValueError, RecursionError, UsageError):
-        return arguments
-    return found
 
 
 def items_in(entries: Iterable[Entry]) -> list[Item]:
@@ -155,19 +145,7 @@ def _answer(content: Content) -> list[Item]:
 def _parts(content: Content) -> str | list[Item]:
     if isinstance(content, str):
         return content
-    return [_part(block) for block in content]
-
-
-def _part(block: Block) -> Item:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return {"type": "input_text", "text": text}
-        case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
-            return {"type": "input_image", "detail": "auto", "image_url": f"data:{kind};base64,{data}"}
-        case {"type": "image", "source": {"type": "url", "url": str(url)}}:
-            return {"type": "input_image", "detail": "auto", "image_url": url}
-        case _:
-            return {"type": "input_text", "text": plain.as_text([block])}
+    return [input_part(block) for block in content]
 
 
 def summary_item(compaction: Compaction | None, view: View | None = None) -> list[Item]:

@@ -18,11 +18,11 @@ from ..core.entries import Entry, Facts
 from ..core.facts import Fact
 from ..core.query import Query
 from ..core.session import Session
+from ..core.strict_json import fields_in
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
 from ..stores.finding import every_row
 from . import checkpoints, langchain_messages
-from .blocks import fields_of
 from .checkpoints import APP, ChannelFacts, CheckpointAddress, PendingFact, StoredCheckpoint
 from .session_log import AGENT, SessionLog, key_of
 
@@ -69,7 +69,7 @@ class Remembered:
 def _size(value: Any) -> int:
     """About the bytes that it takes in memory."""
     if isinstance(value, dict):
-        return 200 + 80 * len(fields_of(value).get("list", ()))
+        return 200 + 80 * len(fields_in(value).get("list", ()))
     parts = cast("list[Any]", value) if isinstance(value, list) else []
     return 200 + sum(len(part) for part in parts if isinstance(part, bytes | str))
 

@@ -2,10 +2,12 @@
 
 Nothing is converted: 0 is not false, and "true" is not true; but 5.0 is an integer, as JSON Schema says. A lone
 surrogate escape (`\\ud800`), which JSON allows and the fast decoder refuses, is stored unchanged.
+
+`fields_in` and `list_in` are for values that may be anything: a value of another type is empty.
 """
 
 import json
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 
@@ -43,3 +45,13 @@ def _slowly(data: bytes | str, first: msgspec.DecodeError) -> Any:
 
 def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def fields_in(value: Any) -> dict[str, Any]:
+    """The fields of an object; none for anything else."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def list_in(value: Any) -> list[Any]:
+    """The items of a list; none for anything else."""
+    return cast("list[Any]", value) if isinstance(value, list) else []

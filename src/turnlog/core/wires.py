@@ -18,6 +18,7 @@ from . import pictures, server_calls
 from .entries import Block, clean
 from .history import CONTINUES, EMPTY, NO_OUTPUT, ApiMessage, as_text
 from .prompt import Prompt
+from .strict_json import fields_in, list_in
 from .wire_names import Ids, Names
 
 Wire: TypeAlias = Literal["anthropic", "openai"]
@@ -351,7 +352,7 @@ def _is_blank(text: str) -> bool:
 def _is_cited(messages: Sequence[ApiMessage]) -> bool:
     """The second exception: either all documents of a request may be cited, or none."""
     for message in messages:
-        for block in _list(message["content"]):
+        for block in list_in(message["content"]):
             if isinstance(block, dict) and cast("Block", block).get("type") == "text":
                 continue  # most blocks
             if _asks_to_cite(block) or any(map(_asks_to_cite, _inner(block))):
@@ -365,12 +366,8 @@ def _asks_to_cite(block: Any) -> bool:
 
 
 def _inner(block: Any) -> list[Any]:
-    fields = cast("Block", block) if isinstance(block, dict) else {}
-    return _list(fields.get("content")) if fields.get("type") == "tool_result" else []
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    fields = fields_in(block)
+    return list_in(fields.get("content")) if fields.get("type") == "tool_result" else []
 
 
 def _pictures(shown: Sequence[ApiMessage]) -> Iterator[tuple[list[Block], int]]:

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Collection
 from copy import copy
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ..core.entries import Assistant, Block, Usage, text_of
 from ..core.parameters import JSON_OBJECT, Parameters, effort_of
 from ..core.prompt import INVALID_INPUT, Prompt
+from ..core.strict_json import fields_in, list_in
 from . import CallPiece, Delta
 from .chat_messages import messages_of, tools_of
 from .sdk import SdkClient, missing_key, unchecked
@@ -233,12 +234,12 @@ class ChatAnswer:
         self._finish = ""
 
     def take(self, event: dict[str, Any]) -> list[Delta]:
-        self._usage = _fields(event.get("usage")) or self._usage
-        self._timings = _fields(event.get("timings")) or self._timings
+        self._usage = fields_in(event.get("usage")) or self._usage
+        self._timings = fields_in(event.get("timings")) or self._timings
         deltas: list[Delta] = []
         for choice in _items(event.get("choices")):
             self._finish = str(choice.get("finish_reason") or self._finish)
-            deltas += self._add(_fields(choice.get("delta")) or _fields(choice.get("message")))
+            deltas += self._add(fields_in(choice.get("delta")) or fields_in(choice.get("message")))
         return deltas
 
     def _add(self, delta: dict[str, Any]) -> list[Delta]:
@@ -250,7 +251,7 @@ class ChatAnswer:
         return [*words, *(news for piece in _items(delta.get("tool_calls")) for news in self._add_call(piece))]
 
     def _add_call(self, piece: dict[str, Any]) -> list[Delta]:
-        function = _fields(piece.get("function"))
+        function = fields_in(piece.get("function"))
         call_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
         call = self._call_of(piece.get("index"), call_id, name)
         call.add(call_id, name, function.get("arguments"))
@@ -303,7 +304,7 @@ def usage_of(usage: dict[str, Any], timings: dict[str, Any]) -> Usage | None:
     """Converts the usage: OpenAI includes cached input in the input, Turnlog counts it separately. llama.cpp's timings
     are used if there is no usage.
     """
-    details = _fields(usage.get("prompt_tokens_details"))
+    details = fields_in(usage.get("prompt_tokens_details"))
     read = _first(details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), timings.get("cache_n"))
     written = _first(details.get("cache_write_tokens"))
     if "prompt_tokens" in usage:
@@ -324,10 +325,6 @@ def _first(*counts: Any) -> int:
     return next((count for count in counts if isinstance(count, int)), 0)
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    """The fields of a value; a server may send anything, and a value that is not an object has none."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
 def _items(value: Any) -> list[dict[str, Any]]:
-    return [_fields(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
+    """The objects of a list; a server may send anything."""
+    return [fields_in(item) for item in list_in(value)]

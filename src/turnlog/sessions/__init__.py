@@ -340,6 +340,7 @@ class Sessions:
         return await self._append(row, Pin(target=target))
 
     async def unpin(self, session_id: str, target: int) -> Session:
+        """Ends a pin."""
         row = await self.writable(session_id)
         if all(held != target for _, held in row.pins):
             raise UsageError(f"entry {target} is not pinned", hint="Name a pinned message.")

@@ -1,7 +1,6 @@
 """Which shape a dict has, told by its fields."""
 
-from typing import Any, cast
-
+from ..core.strict_json import fields_in, list_in
 from . import MessageDict, MessageShape
 
 OPENAI_ROLES = ("tool", "system", "developer", "function")
@@ -25,12 +24,3 @@ def shape_of(message: MessageDict) -> MessageShape | None:
     if parts & _RESPONSES_PARTS:
         return "responses"
     return "anthropic" if kind == "message" or parts - {"text", None} else None
-
-
-def fields_in(value: Any) -> dict[str, Any]:
-    """The fields of an object; none for anything else."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def list_in(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []

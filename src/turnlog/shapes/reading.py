@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from ..core import content as contents
 from ..core.arguments import shown
 from ..core.entries import MESSAGES, Assistant, Block, Content, Entry, Foreign, Stored, ToolResult, User
+from ..core.strict_json import fields_in, list_in
 from ..errors import UsageError
 from . import MessageDict
-from .detecting import BLOCK_PARTS, fields_in, list_in, shape_of
+from .detecting import BLOCK_PARTS, shape_of
 from .writing import in_shape
 
 HINT = 'Give messages such as {"role": "user", "content": "…"}, or entries such as turnlog.User(content="…").'

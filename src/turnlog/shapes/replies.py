@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from ..core.arguments import shown
 from ..core.entries import Assistant, Block, Usage
+from ..core.strict_json import fields_in
 from ..errors import ProviderBusy, ProviderRefused, UsageError
 from ..providers import Delta
 from ..providers.anthropic import MessageAnswer
 from ..providers.openai import ChatAnswer
-from .detecting import fields_in
 from .reading import entries_of
 
 HINT = "Return a text, turnlog.Assistant(content=…), what the SDK gave, or its stream."

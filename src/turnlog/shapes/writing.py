@@ -124,7 +124,7 @@ def _items(role: str, content: Content) -> list[MessageDict]:
         items += [{"role": role, "content": words}] if words else []
     elif said:
         is_text = isinstance(content, str) or [block.get("type") for block in said] == ["text"]
-        items.append({"role": role, "content": text_of(said) if is_text else [_input_part(block) for block in said]})
+        items.append({"role": role, "content": text_of(said) if is_text else [input_part(block) for block in said]})
     for block in _of_kind(blocks, "tool_use"):
         call = {"call_id": block.get("id"), "name": block.get("name"), "arguments": _arguments(block)}
         items.append({"type": "function_call", **call})
@@ -132,11 +132,12 @@ def _items(role: str, content: Content) -> list[MessageDict]:
 
 
 def _output(call_id: str, content: Content) -> MessageDict:
-    output = content if isinstance(content, str) else [_input_part(block) for block in content]
+    output = content if isinstance(content, str) else [input_part(block) for block in content]
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def _input_part(block: Block) -> Block:
+def input_part(block: Block) -> Block:
+    """A block as a part of an item of the Responses API."""
     part = chat_messages.part_of(block)
     if part["type"] == "text":
         return {"type": "input_text", "text": part["text"]}

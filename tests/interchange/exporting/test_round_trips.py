@@ -213,6 +213,14 @@ def test_an_unknown_format_or_shape_is_refused(form, shape):
         losses(rich_log(), form, shape=shape)
 
 
+def test_the_openai_shape_keeps_the_address_of_an_image():
+    source = {"type": "url", "url": "https://example.org/a.png"}
+    first = entry(type="session", id="s1", key="agent:main:cli:direct:user", agent="main", channel="cli")
+    log = [replace(first, seq=1), replace(entry(type="user", content=[{"type": "image", "source": source}]), seq=2)]
+    [message] = json.loads(text_of(log, "json", shape="openai"))["messages"]
+    assert message["content"] == [{"type": "image_url", "image_url": {"url": source["url"]}}]
+
+
 def test_losses_name_what_the_openai_shape_cannot_say():
     assert losses(rich_log(), "json", shape="openai") == [
         "foreign entries are left out",

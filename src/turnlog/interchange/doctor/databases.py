@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from ...core.strict_json import fields_in
 from ...errors import TurnlogError
 from ..importing.databases import MAGIC, Reader, reading
 from ..importing.lines import head, parsed
-from ..importing.plain import fields
 from .entries import EntryChecks
 from .findings import Finding, ProblemKind
 
@@ -134,7 +134,7 @@ def _entries(file: Path, db: Reader) -> Iterator[Finding]:
 
 def _values(line: Any) -> dict[str, Any]:
     try:
-        return fields(parsed(line))
+        return fields_in(parsed(line))
     except (ValueError, TypeError):
         return {}
 

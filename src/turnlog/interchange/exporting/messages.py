@@ -30,6 +30,7 @@ from ...core.paging import weight
 from ...core.session import Session, on_path
 from ...core.tail_cache import settled_ids
 from ...core.user_content import user_content
+from ...providers.chat_messages import part_of
 from .writing import ExportWriter, LogOutline
 
 VERSION = 1
@@ -217,17 +218,7 @@ def _call(block: Block) -> dict[str, Any]:
 
 
 def _parts_of(content: Content) -> Content:
-    return content if isinstance(content, str) else [_part(block) for block in content]
-
-
-def _part(block: Block) -> Block:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return {"type": "text", "text": text}
-        case {"type": "image", "source": {"type": "base64", "media_type": form, "data": data}}:
-            return {"type": "image_url", "image_url": {"url": f"data:{form};base64,{data}"}}
-        case _:
-            return {"type": "text", "text": history.as_text([block])}
+    return content if isinstance(content, str) else [part_of(block) for block in content]
 
 
 def _has(*kinds: str) -> Callable[[Entry], bool]:

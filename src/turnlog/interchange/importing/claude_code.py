@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...core.entries import Assistant, Block, Title, User, text_of
+from ...core.strict_json import fields_in
 from .draft import Draft, SourceRecord, read_each
-from .plain import as_content, fields, result_of, text, without
+from .plain import as_content, result_of, text, without
 
 STEADY = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint")
 
@@ -33,7 +34,7 @@ class _Reader:
 
     def add(self, record: SourceRecord, line: Mapping[str, Any]) -> None:
         at = line.get("timestamp")
-        message = fields(line.get("message"))
+        message = fields_in(line.get("message"))
         kind = line.get("type")
         if self.side is None and message:
             self.side = bool(line.get("isSidechain"))
@@ -62,7 +63,7 @@ class _Reader:
             body = Assistant(
                 content=content,
                 model=text(message.get("model")),
-                usage=fields(message.get("usage")) or None,
+                usage=fields_in(message.get("usage")) or None,
                 stop=text(message.get("stop_reason")),
             )
             self.last_said = self.draft.add(body, at)
@@ -97,7 +98,7 @@ class _Reader:
 
     def _fold(self, summary: str, at: Any) -> bool:
         boundary, self.folding = self.folding, None
-        before = fields(boundary.get("compactMetadata")).get("preTokens") if boundary else 0
+        before = fields_in(boundary.get("compactMetadata")).get("preTokens") if boundary else 0
         if boundary and self.draft.compact(summary, None, at=at, tokens_before=before):
             self.last_said = self.draft.last_seq
             return True

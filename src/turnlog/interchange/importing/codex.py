@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from ...core.entries import Assistant, Block, ToolResult, User
+from ...core.strict_json import fields_in
 from .draft import Draft, SourceRecord, read_each
 from .lines import parsed
-from .plain import as_text, call_block, fields, image_block, text_block, without
+from .plain import as_text, call_block, image_block, text_block, without
 
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
@@ -28,7 +29,7 @@ class _Reader:
         """The entry before each question, for rollbacks."""
 
     def add(self, record: SourceRecord, line: Mapping[str, Any]) -> None:
-        at, inner = line.get("timestamp"), fields(line.get("payload"))
+        at, inner = line.get("timestamp"), fields_in(line.get("payload"))
         if not inner:
             self.draft.note("a line without payload is kept and not shown", record.place)
             self.draft.keep(line, at)
@@ -138,7 +139,7 @@ def arguments(given: Any) -> Any:
 def _result(inner: Mapping[str, Any]) -> ToolResult:
     output, failed = inner.get("output"), False
     if isinstance(output, dict):
-        told = fields(cast("Any", output))
+        told = fields_in(cast("Any", output))
         failed = told.get("success") is False
         output = told.get("content", told)
     return ToolResult(tool_use_id=as_text(inner.get("call_id")), content=_content(output), is_error=failed)

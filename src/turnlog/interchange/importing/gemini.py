@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from ...core.entries import Assistant, Block, Content, ToolResult, User
+from ...core.strict_json import fields_in
 from .draft import Draft, SourceRecord, read_each
-from .plain import as_blocks, as_text, call_block, fields, image_block, objects, text, text_block, without
+from .plain import as_blocks, as_text, call_block, image_block, objects, text, text_block, without
 
 
 def read(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
@@ -64,7 +65,7 @@ class _Reader:
                 *as_blocks(content),
                 *(call_block(call.get("id"), call.get("name"), call.get("args") or {}) for call in calls),
             ]
-        usage = _usage(fields(line.get("tokens")))
+        usage = _usage(fields_in(line.get("tokens")))
         self.draft.add(Assistant(content=content, model=text(line.get("model")), usage=usage), at)
         for call in calls:
             if call.get("result") is not None or call.get("status") in ("error", "cancelled"):

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from ...core.entries import Assistant, Block, Content, Foreign, ToolResult, User
+from ...core.strict_json import fields_in
 from .codex import arguments, image
 from .draft import Draft, SourceRecord
-from .plain import as_blocks, as_content, as_text, call_block, fields, objects, result_of, text, text_block, without
+from .plain import as_blocks, as_content, as_text, call_block, objects, result_of, text, text_block, without
 
 _USED = ("role", "content", "tool_calls", "tool_call_id", "function_call", "is_error", "refusal", "name")
 _TIMES = ("timestamp", "created_at", "ts")
@@ -94,16 +95,16 @@ def _assistant(message: Mapping[str, Any]) -> Assistant:
     return Assistant(
         content=content,
         model=text(message.get("model")),
-        usage=fields(message.get("usage")) or None,
+        usage=fields_in(message.get("usage")) or None,
         stop=text(message.get("stop_reason") or message.get("stop")),
     )
 
 
 def _calls(message: Mapping[str, Any]) -> Iterator[Block]:
     for call in objects(message.get("tool_calls")):
-        if function := fields(call.get("function")):
+        if function := fields_in(call.get("function")):
             yield call_block(call.get("id"), function.get("name"), arguments(function.get("arguments") or {}))
-    if function := fields(message.get("function_call")):  # the form before tools had ids
+    if function := fields_in(message.get("function_call")):  # the form before tools had ids
         yield call_block(function.get("name"), function.get("name"), arguments(function.get("arguments") or {}))
 
 

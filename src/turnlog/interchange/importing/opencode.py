@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...core.entries import Assistant, Block, Title, ToolResult, User, text_of
+from ...core.strict_json import fields_in
 from .codex import image
 from .draft import Draft, SourceRecord, read_each
-from .plain import as_text, call_block, fields, objects, text, text_block, without
+from .plain import as_text, call_block, objects, text, text_block, without
 
 _INERT = ("step-start", "step-finish", "snapshot", "patch", "agent", "retry", "compaction", "subtask", "reasoning")
 
@@ -31,14 +32,14 @@ class _Reader:
 
     def field(self, record: SourceRecord) -> None:
         self.draft.keep({record.field: record.value})
-        info = fields(record.value)
+        info = fields_in(record.value)
         if (text(info.get("title")) or "").strip():
             self.draft.add(Title(title=info["title"], by="auto"))
-        self.reverted = text(fields(info.get("revert")).get("messageID")) or self.reverted
+        self.reverted = text(fields_in(info.get("revert")).get("messageID")) or self.reverted
 
     def add(self, record: SourceRecord, message: Mapping[str, Any]) -> None:
-        info, parts = fields(message.get("info")), objects(message.get("parts"))
-        at = fields(info.get("time")).get("created")
+        info, parts = fields_in(message.get("info")), objects(message.get("parts"))
+        at = fields_in(info.get("time")).get("created")
         self.before[as_text(info.get("id"))] = self.draft.last_seq
         match info.get("role"):
             case "user":
@@ -78,7 +79,7 @@ class _Reader:
             body = Assistant(
                 content=[*blocks, *map(_call, calls)],
                 model=text(info.get("modelID")),
-                usage=_usage(fields(info.get("tokens"))) if number == len(rounds) else None,
+                usage=_usage(fields_in(info.get("tokens"))) if number == len(rounds) else None,
                 stop="error" if info.get("error") and number == len(rounds) and not calls else None,
             )
             self.draft.add(body, at)
@@ -139,11 +140,11 @@ def _leftover(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _call(part: Mapping[str, Any]) -> Block:
-    return call_block(part.get("callID"), part.get("tool"), fields(part.get("state")).get("input") or {})
+    return call_block(part.get("callID"), part.get("tool"), fields_in(part.get("state")).get("input") or {})
 
 
 def _result(part: Mapping[str, Any]) -> ToolResult | None:
-    state = fields(part.get("state"))
+    state = fields_in(part.get("state"))
     status, failed = state.get("status"), state.get("status") == "error"
     if status not in ("completed", "error"):
         return None
@@ -154,7 +155,7 @@ def _result(part: Mapping[str, Any]) -> ToolResult | None:
 def _usage(tokens: dict[str, Any]) -> dict[str, Any] | None:
     match tokens:
         case {"input": int(given), "output": int(made)}:
-            cache = fields(tokens.get("cache"))
+            cache = fields_in(tokens.get("cache"))
             return {
                 "input_tokens": given,
                 "output_tokens": made,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ...core.entries import Block, Content, ToolResult
+from ...core.strict_json import list_in
 
 
 def text_block(text: str) -> Block:
@@ -51,16 +52,8 @@ def without(value: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: item for name, item in value.items() if name not in names}
 
 
-def fields(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
 def objects(value: Any) -> list[dict[str, Any]]:
-    return [cast("dict[str, Any]", item) for item in items(value) if isinstance(item, dict)]
-
-
-def items(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", item) for item in list_in(value) if isinstance(item, dict)]
 
 
 def text(value: Any) -> str | None:

@@ -5,7 +5,6 @@ from typing import Any, cast
 
 from ...core.entries import Assistant, Block, Message, ToolResult, User, text_of, tool_uses
 from ...core.parameters import JSON_OBJECT, Parameters, ToolChoice
-from ...errors import UsageError
 from ...providers import Delta
 from ...providers.tool_input import read_input
 from ...settings import ApiSettings
@@ -22,7 +21,6 @@ FINISHES = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-CHOICES: dict[str, ToolChoice] = {"auto": "auto", "none": "none", "required": "required"}
 NAMES = {
     "effort": "reasoning_effort",
     "parallel": "parallel_tool_calls",
@@ -58,13 +56,14 @@ def read(body: bytes, headers: Mapping[str, str], api: ApiSettings) -> WireReque
         param_names=NAMES,
         max_output=fields.count("max_tokens") if max_output is None else max_output,
         messages=messages[head:],
-        read=reading.located(messages, read_message),
+        read=reading.reader(messages, read_message),
         name=reading.session_name(headers, metadata, {name: named[name] for name in api.session_from if name in named}),
         is_stored=reading.is_stored(headers, store, api.store_false),
         ignored=(*ignored, *fields.rest()),
         includes_usage=options.get("include_usage") is True,
     )
-    _check_last(messages, head)
+    last = len(messages) - 1
+    reading.check_last(_message(messages[last], last).get("role"), last, "End with a message of the user or a tool.")
     return found
 
 
@@ -75,20 +74,9 @@ def _head(messages: list[bytes]) -> tuple[str, int]:
         message = _message(raw, number)
         if message.get("role") not in HEAD_ROLES:
             return "\n\n".join(texts), number
-        try:
+        with reading.located(f"messages[{number}]"):
             texts += reading.system_text(message.get("content"))
-        except UsageError as error:
-            raise InvalidField(f"messages[{number}]: {error}", param=f"messages[{number}]") from error
     raise InvalidField("there is no message of a user", param="messages")
-
-
-def _check_last(messages: list[bytes], head: int) -> None:
-    if _message(messages[-1], len(messages) - 1).get("role") == "assistant":
-        raise InvalidField(
-            "the last message is the assistant's, which cannot be continued",
-            hint="End with a message of the user or a tool.",
-            param=f"messages[{len(messages) - 1}]",
-        )
 
 
 def _message(raw: bytes, number: int) -> dict[str, Any]:
@@ -165,11 +153,8 @@ def _tools(given: list[Any], ignored: list[str]) -> list[dict[str, Any]]:
 
 def _parameters(fields: RequestFields) -> tuple[Parameters, dict[str, str]]:
     """The parameters, and the fields that the settings may allow as names of a session."""
-    effort = fields.take("reasoning_effort", str)
-    if effort is not None and effort not in EFFORTS:
-        raise InvalidField(f"reasoning_effort must be one of {', '.join(EFFORTS)}", param="reasoning_effort")
     named = {name: value for name in reading.NAMING_FIELDS if (value := fields.take(name, str))}
-    choice, tool = _choice(fields.take("tool_choice", object))
+    choice, tool = choice_of(fields.take("tool_choice", object))
     return Parameters(
         temperature=fields.number("temperature", 0, 2),
         top_p=fields.number("top_p", 0, 1),
@@ -180,8 +165,8 @@ def _parameters(fields: RequestFields) -> tuple[Parameters, dict[str, str]]:
         tool_choice=choice,
         tool=tool,
         parallel=fields.take("parallel_tool_calls", bool),
-        format=_format(fields.take("response_format", dict[str, Any])),
-        effort=effort,
+        format=format_of(fields.take("response_format", dict[str, Any]), "response_format"),
+        effort=effort_of(fields.take("reasoning_effort", str), "reasoning_effort"),
         user=named.get("safety_identifier") or named.get("user"),
         cache_key=named.get("prompt_cache_key"),
     ), named
@@ -194,29 +179,44 @@ def _stops(given: Any) -> tuple[str, ...]:
     return tuple(stop for stop in stops if stop)
 
 
-def _choice(given: Any) -> tuple[ToolChoice | None, str]:
+def effort_of(given: Any, where: str) -> str | None:
+    """The effort of a request to OpenAI's APIs."""
+    if given is not None and given not in EFFORTS:
+        raise InvalidField(f"{where} must be one of {', '.join(EFFORTS)}", param=where)
+    return given
+
+
+def choice_of(given: Any) -> tuple[ToolChoice | None, str]:
+    """The tool choice of OpenAI's APIs, and the tool. Chat Completions nests the name of a function."""
     match given:
         case None:
             return None, ""
-        case str() if given in CHOICES:
-            return CHOICES[given], ""
-        case {"type": "function", "function": {"name": str(name)}} if name:
+        case "auto" | "none" | "required":
+            return given, ""
+        case {"type": "function", "function": {"name": str(name)}} | {"type": "function", "name": str(name)} if name:
             return "named", name
+        case {"type": str(kind)} if kind != "function":
+            raise reading.unsupported("tool_choice", "Use none, auto, required or a function.")
         case _:
             raise InvalidField("tool_choice is none, auto, required or a function", param="tool_choice")
 
 
-def _format(given: dict[str, Any] | None) -> dict[str, Any] | None:
+def format_of(given: Any, where: str) -> dict[str, Any] | None:
+    """The form of an answer in OpenAI's APIs. Chat Completions nests the fields of a schema."""
     match given:
         case None | {"type": "text"}:
             return None
         case {"type": "json_object"}:
             return {"type": JSON_OBJECT}
-        case {"type": "json_schema", "json_schema": {"schema": {**schema}, **more}}:
+        case {"type": "json_schema", "json_schema": {"schema": {**schema}, **more}} | {
+            "type": "json_schema",
+            "schema": {**schema},
+            **more,
+        }:
             kept = {name: more[name] for name in ("name", "description", "strict") if more.get(name) is not None}
             return {"type": "json_schema", "schema": schema, **kept}
         case _:
-            raise InvalidField("response_format is text, json_object or json_schema", param="response_format")
+            raise InvalidField(f"{where} is text, json_object or json_schema", param=where)
 
 
 def usage_of(reply: Assistant) -> dict[str, Any]:

@@ -44,12 +44,8 @@ def _read(fields: RequestFields, *, is_needed: bool) -> list[Message]:
         raise InvalidField(f"items holds at most {ITEMS_MAX} items", hint="Send the rest later.", param="items")
     found: list[Message] = []
     for number, raw in enumerate(raws):
-        try:
+        with reading.located(f"items[{number}]"):
             found += items.read_message(raw)
-        except UsageError as error:
-            code = error.code if isinstance(error, InvalidField) else None
-            where = f"items[{number}]"
-            raise InvalidField(f"{where}: {error}", hint=error.hint, param=where, code=code) from error
     return found
 
 

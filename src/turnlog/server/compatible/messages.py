@@ -70,8 +70,8 @@ def read(
             if fields.take(name, object) is not None:
                 raise InvalidField(f"{name} is not supported with anthropic-version {version}", param=name)
     model = fields.needed("model", str)
-    read_one = reading.located(messages, partial(read_message, version=version))
-    _check_last(messages)
+    read_one = reading.reader(messages, partial(read_message, version=version))
+    reading.check_last(_message(messages[-1]).get("role"), len(messages) - 1, "End with a message of the user.")
     system, vendor_system = _system(fields.take("system", object))
     tools, server_tools = _tools(fields.take("tools", list[Any], []) or [])
     metadata = fields.take("metadata", dict[str, Any], {}) or {}
@@ -107,16 +107,6 @@ def _needed_count(fields: RequestFields) -> int:
     if found is None:
         raise InvalidField("max_tokens is required", param="max_tokens")
     return found
-
-
-def _check_last(messages: list[bytes]) -> None:
-    last = _message(messages[-1])
-    if last.get("role") == "assistant":
-        raise InvalidField(
-            "the last message is the assistant's, which cannot be continued",
-            hint="End with a message of the user.",
-            param=f"messages[{len(messages) - 1}]",
-        )
 
 
 def _message(raw: bytes) -> dict[str, Any]:

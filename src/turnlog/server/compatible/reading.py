@@ -6,7 +6,8 @@ history with every request and most of it is known already.
 
 import json
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -241,20 +242,37 @@ def decode(raw: bytes, kind: Any, where: str) -> Any:
         raise InvalidField(f"{where}: {error}", param=where) from error
 
 
-def located(messages: Sequence[bytes], read: Read) -> Read:
-    """Names the message in errors of reading it."""
+@contextmanager
+def located(where: str) -> Generator[None]:
+    """Names the message or item in errors of reading it."""
+    try:
+        yield
+    except UsageError as error:
+        code = error.code if isinstance(error, InvalidField) else None
+        raise InvalidField(f"{where}: {error}", hint=error.hint, param=where, code=code) from error
 
-    def reading(raw: bytes) -> list[Message]:
+
+def reader(messages: Sequence[bytes], read: Read, name: str = "messages", numbers: Sequence[int] = ()) -> Read:
+    """Reads one of these messages. `numbers`: of each message in the field `name`, if they are not its own."""
+
+    def read_one(raw: bytes) -> list[Message]:
         try:
             return read(raw)
-        except UsageError as error:
-            at = next((index for index, other in enumerate(messages) if other == raw), 0)
-            code = error.code if isinstance(error, InvalidField) else None
-            raise InvalidField(
-                f"messages[{at}]: {error}", hint=error.hint, param=f"messages[{at}]", code=code
-            ) from error
+        except UsageError:
+            at = messages.index(raw) if raw in messages else 0
+            with located(f"{name}[{numbers[at] if numbers else at}]"):
+                raise
 
-    return reading
+    return read_one
+
+
+def check_last(role: Any, number: int, hint: str, name: str = "messages") -> None:
+    """An answer cannot be continued."""
+    if role == "assistant":
+        what = "item" if name == "input" else "message"
+        raise InvalidField(
+            f"the last {what} is the assistant's, which cannot be continued", hint=hint, param=f"{name}[{number}]"
+        )
 
 
 def content_of(value: Any) -> Content:

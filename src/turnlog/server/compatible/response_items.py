@@ -15,8 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from ...core.entries import Assistant, Block, Content, Message, ToolResult, User
-from ...core.plain import as_text
+from ...core.strict_json import list_in
 from ...providers.tool_input import read_input
+from ...shapes.writing import input_part
 from ...turns.relay_call import written_input
 from . import reading, response_ids as ids, response_tools
 from .errors import InvalidField
@@ -149,14 +150,10 @@ def _reasoning_blocks(item: ResponseItem) -> list[Block]:
     coded = item.get("encrypted_content")
     if isinstance(coded, str) and coded.startswith(REASONING):
         return [_signed_block(coded)]
-    parts = [_fields(part) for part in (*_list(item.get("summary")), *_list(item.get("content")))]
+    parts = [_fields(part) for part in (*list_in(item.get("summary")), *list_in(item.get("content")))]
     words = "\n\n".join(str(part["text"]) for part in parts if part.get("text"))
     kept = {"encrypted_content": coded} if isinstance(coded, str) and coded else {}
     return cast("list[Block]", reading.content_of([{"type": "thinking", "thinking": words, **kept}]))
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def _signed_block(coded: str) -> Block:
@@ -213,29 +210,26 @@ def answer_items(
     *,
     first: int = 0,
     seals: bool = False,
-    status: str = "completed",
     called: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[ResponseItem]:
     """`first`: the number of the first item. `seals`: whether reasoning carries what its upstream signed. `called`: as
     `response_tools.called` gives it.
     """
     return [
-        _answer_item(part, ids.item(part.kind, session, seq, n), seals, status, called)
+        _answer_item(part, ids.item(part.kind, session, seq, n), seals, called)
         for n, part in enumerate(parted(content), first)
     ]
 
 
-def _answer_item(
-    part: AnswerItem, item_id: str, seals: bool, status: str, called: Mapping[str, Mapping[str, Any]]
-) -> ResponseItem:
+def _answer_item(part: AnswerItem, item_id: str, seals: bool, called: Mapping[str, Mapping[str, Any]]) -> ResponseItem:
     block = part.blocks[0]
     match part.kind:
         case "msg":
             texts = [text_part(str(one["text"])) for one in part.blocks]
-            return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": texts}
+            return {"id": item_id, "type": "message", "status": "completed", "role": "assistant", "content": texts}
         case "fc":
             name = str(block.get("name"))
-            return call_item(item_id, str(block.get("id")), name, written_input(block), status, called.get(name))
+            return call_item(item_id, str(block.get("id")), name, written_input(block), "completed", called.get(name))
         case _:
             return reasoning_item(item_id, str(block.get("thinking") or ""), _sealed_of(block) if seals else None)
 
@@ -270,9 +264,9 @@ def compaction_item(session: str, seq: int, incarnation: str) -> ResponseItem:
     return {"id": ids.item("cmp", session, seq, 0), "type": "compaction", "encrypted_content": coded}
 
 
-def input_items(entry: Message, session: str, content: Content, seq: int | None = None) -> list[ResponseItem]:
+def input_items(entry: Message, session: str, content: Content) -> list[ResponseItem]:
     """The items of a message that a client sent. `content`: of the message."""
-    at = entry.seq if seq is None else seq
+    at = entry.seq
     match entry:
         case Assistant():
             return answer_items(content, session, at)
@@ -289,12 +283,6 @@ def input_items(entry: Message, session: str, content: Content, seq: int | None 
 
 def _input_part(block: Block) -> ResponseItem:
     match block:
-        case {"type": "text", "text": str(text)}:
-            return {"type": "input_text", "text": text}
-        case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
-            return {"type": "input_image", "detail": "auto", "image_url": f"data:{kind};base64,{data}"}
-        case {"type": "image", "source": {"type": "url", "url": str(url)}}:
-            return {"type": "input_image", "detail": "auto", "image_url": url}
         case {"type": "document", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
             name = block.get("title") or "file"
             return {"type": "input_file", "filename": name, "file_data": f"data:{kind};base64,{data}"}
@@ -303,4 +291,4 @@ def _input_part(block: Block) -> ResponseItem:
         case {"type": "image" | "document", "source": {"type": "file", "file_id": str(file_id)}}:
             return {"type": "input_image" if block["type"] == "image" else "input_file", "file_id": file_id}
         case _:
-            return {"type": "input_text", "text": as_text([block])}
+            return input_part(block)

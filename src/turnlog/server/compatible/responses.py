@@ -9,20 +9,17 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from ...core.entries import Message
-from ...core.parameters import JSON_OBJECT, Parameters, ToolChoice
-from ...errors import UsageError
+from ...core.parameters import JSON_OBJECT, Parameters
 from ...settings import ApiSettings
 from ...turns.context_edits import NO_EDITS, ContextEdits
 from . import compaction_doors, reading, response_ids as ids, response_items as items, response_tools
+from .chat_completions import choice_of, effort_of, format_of
 from .errors import InvalidField, Unknown
 from .reading import RequestFields, WireRequest
 from .response_items import HEAD_ROLES, ItemHead
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 SUMMARIES = ("auto", "concise", "detailed", "none")
 TRUNCATIONS = ("auto", "disabled")
-CHOICES: dict[str, ToolChoice] = {"auto": "auto", "none": "none", "required": "required"}
 ENCRYPTED = "reasoning.encrypted_content"
 TRIGGER = "compaction_trigger"
 NAMES = {
@@ -129,7 +126,7 @@ def read(fields: RequestFields, found: ReadInput, headers: Mapping[str, str], ap
         param_names=NAMES,
         max_output=fields.count("max_output_tokens"),
         messages=messages,
-        read=_located(messages, [start + first for start in starts]),
+        read=reading.reader(messages, items.read_message, "input", [start + first for start in starts]),
         name=reading.session_name(headers, metadata, named),
         is_stored=reading.is_stored(headers, store, api.store_false),
         ignored=(*ignored, *fields.rest()),
@@ -160,10 +157,8 @@ def _head(raws: Sequence[bytes], heads: Sequence[ItemHead]) -> tuple[list[str], 
         if items.kind_of(head) != "message" or head.role not in HEAD_ROLES:
             return texts, number
         item = cast("dict[str, Any]", reading.decode(raw, dict[str, Any], f"input[{number}]"))
-        try:
+        with reading.located(f"input[{number}]"):
             texts += reading.system_text(item.get("content"))
-        except UsageError as error:
-            raise InvalidField(f"input[{number}]: {error}", param=f"input[{number}]") from error
     return texts, len(raws)
 
 
@@ -174,25 +169,8 @@ def _check_rest(heads: Sequence[ItemHead], first: int, found: ReadInput, *, is_c
     if len(heads) == first:
         raise InvalidField("the input says nothing new", hint="Add a message of the user.", param="input")
     if not is_compaction and items.is_answer(heads[-1]):
-        raise InvalidField(
-            "the last item is the assistant's, which cannot be continued",
-            hint="End with a message of the user or the output of a call.",
-            param=f"input[{len(heads) - 1}]",
-        )
-
-
-def _located(messages: Sequence[bytes], starts: Sequence[int]) -> reading.Read:
-    """Names the item in errors of reading it."""
-
-    def read_one(raw: bytes) -> list[Message]:
-        try:
-            return items.read_message(raw)
-        except UsageError as error:
-            at = f"input[{next((start for one, start in zip(messages, starts, strict=True) if one == raw), 0)}]"
-            code = error.code if isinstance(error, InvalidField) else None
-            raise InvalidField(f"{at}: {error}", hint=error.hint, param=at, code=code) from error
-
-    return read_one
+        hint = "End with a message of the user or the output of a call."
+        reading.check_last("assistant", len(heads) - 1, hint, "input")
 
 
 def _echo(
@@ -248,51 +226,20 @@ def metadata_of(fields: RequestFields) -> dict[str, str]:
 
 def _parameters(fields: RequestFields, ignored: list[str]) -> Parameters:
     reasoning = fields.take("reasoning", dict[str, Any], {}) or {}
-    effort = reasoning.get("effort")
-    if effort is not None and effort not in EFFORTS:
-        raise InvalidField(f"reasoning.effort must be one of {', '.join(EFFORTS)}", param="reasoning.effort")
     text = fields.take("text", dict[str, Any], {}) or {}
     if text.get("verbosity") is not None:
         ignored.append("text.verbosity")
-    choice, tool = _choice(fields.take("tool_choice", object))
+    choice, tool = choice_of(fields.take("tool_choice", object))
     return Parameters(
         temperature=fields.number("temperature", 0, 2),
         top_p=fields.number("top_p", 0, 1),
         tool_choice=choice,
         tool=tool,
         parallel=fields.take("parallel_tool_calls", bool),
-        format=_format(text.get("format")),
-        effort=effort,
+        format=format_of(text.get("format"), "text.format"),
+        effort=effort_of(reasoning.get("effort"), "reasoning.effort"),
         cache_key=fields.take("prompt_cache_key", str),
     )
-
-
-def _choice(given: Any) -> tuple[ToolChoice | None, str]:
-    match given:
-        case None:
-            return None, ""
-        case str() if given in CHOICES:
-            return CHOICES[given], ""
-        case {"type": "function", "name": str(name)} if name:
-            return "named", name
-        case {"type": str(kind)} if kind != "function":
-            raise reading.unsupported("tool_choice", "Use none, auto, required or a function.")
-        case _:
-            raise InvalidField("tool_choice is none, auto, required or a function", param="tool_choice")
-
-
-def _format(given: Any) -> dict[str, Any] | None:
-    match given:
-        case None | {"type": "text"}:
-            return None
-        case {"type": "json_object"}:
-            return {"type": JSON_OBJECT}
-        case {"type": "json_schema", "schema": {**schema}}:
-            more = cast("dict[str, Any]", given)
-            kept = {name: more[name] for name in ("name", "description", "strict") if more.get(name) is not None}
-            return {"type": "json_schema", "schema": schema, **kept}
-        case _:
-            raise InvalidField("text.format is text, json_object or json_schema", param="text.format")
 
 
 def previous_of(fields: RequestFields) -> tuple[str, int] | None:
@@ -355,7 +302,7 @@ def read_compaction(
         parameters=Parameters(),
         max_output=None,
         messages=messages,
-        read=_located(messages, [start + first for start in starts]),
+        read=reading.reader(messages, items.read_message, "input", [start + first for start in starts]),
         name=reading.session_name(headers, {}, {}),
         is_stored=reading.is_stored(headers, None, api.store_false),
         ignored=tuple(fields.rest()),

@@ -1,12 +1,13 @@
 """Stored responses and items: found by their ids, and written as their wire writes them."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from ...access.relaying import Relaying
 from ...core.entries import MESSAGES, Assistant, Compaction, Entry, Message
 from ...core.path import REQUEST, note_of, said_until
 from ...core.session import Session
+from ...core.strict_json import fields_in
 from ...core.user_content import with_words
 from ...errors import NotFound
 from ...turns.relay_call import RelayCall
@@ -33,11 +34,7 @@ async def find(relaying: Relaying, response_id: str) -> StoredCall:
 
 
 def echo_of(call: StoredCall) -> dict[str, Any]:
-    return _fields(call.note.get(ECHO))
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return fields_in(call.note.get(ECHO))
 
 
 async def writer_of(
@@ -52,7 +49,7 @@ async def writer_of(
         model=str(stored.note.get("model")),
         system=system,
         tools=tools,
-        parameters=_fields(stored.note.get("parameters")),
+        parameters=fields_in(stored.note.get("parameters")),
         echo=echo,
     )
     return ResponseWriter(
