@@ -875,3 +875,24 @@ def test_pins_have_a_limit():
 def test_kinds_are_the_names_of_the_format():
     assert admission.kind_of(said("x")) == "user"
     assert admission.kind_of(opened("s")) == "session"
+
+
+@pytest.mark.parametrize(
+    ("ts", "expected"),
+    [
+        ("2026-11-18T01:08:30.123Z", 1_794_964_110_123),
+        ("2026-11-18T01:08:30.000Z", 1_794_964_110_000),
+        ("2026-11-18T01:08:30Z", 1_794_964_110_000),
+        ("2026-11-18T01:08:30.123456Z", 1_794_964_110_123),
+        ("2026-11-18T02:08:30.123+01:00", 1_794_964_110_123),
+        ("1970-01-01T00:00:00.500Z", 500),
+        ("1969-12-31T23:59:59.500Z", -500),
+        ("2026-11-18T01:08:30.１２３Z", 0),
+        ("2026-13-18T01:08:30.123Z", 0),
+        ("2026-11-18T01:08:30.12 Z", 0),
+        ("nonsense-of-24-charact.1Z", 0),
+        ("", 0),
+    ],
+)
+def test_times_in_every_form_give_the_same_milliseconds(ts, expected):
+    assert session.milliseconds(ts) == expected

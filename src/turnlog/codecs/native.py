@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from ..core import erasing
 from ..core.entries import ENTRY_MAX_BYTES, FORMAT_VERSION, NESTING_MAX, TYPES, Entry, Foreign, Opened, User
+from ..core.talk import is_plain_talk
 from ..errors import StoreError, UsageError
 
 CHECKSUM = "crc32"
@@ -103,14 +104,39 @@ def _as_it_came(entry: Entry) -> dict[str, Any]:
 
 def encode_stored(entry: Entry, until: int | None = None) -> bytes:
     """One line as stores keep it, without its newline. Refuses an entry that could not be read back."""
-    line = encode(entry)
-    end = b"" if until is None else b"%d" % until
+    line, end = _stored(entry, until)
+    return line + end
+
+
+def _stored(entry: Entry, until: int | None) -> tuple[bytes, bytes]:
+    """The line in two parts: what the entry holds, and the marks after it."""
+    line, crc = _plain_line(entry) or _checked_line(entry)
+    if until is None:
+        return line[:-1], b',"crc32":"%08x"}' % crc
+    end = b"%d" % until
+    return line[:-1], b',"crc32":"%08x","until":%b}' % (zlib.crc32(end, crc), end)
+
+
+def _plain_line(entry: Entry) -> tuple[bytes, int] | None:
+    """The line of a plain entry, and its checksum without `until`. None if it must be read back to be sure."""
+    if not is_plain_talk(entry):
+        return None
     try:
-        plain = entry.unknown is None and not entry.erased
-        crc = _checksum(_read_back(line) if plain else _readable_values(line), end)
+        line = _encoder.encode(entry)
+    except UnicodeEncodeError:  # two lone surrogates may be read back as one character
+        return None
+    if len(line) > ENTRY_MAX_BYTES:
+        return None
+    return line, zlib.crc32(_without_whole_floats(_sorting_encoder.encode(entry)))
+
+
+def _checked_line(entry: Entry) -> tuple[bytes, int]:
+    line = encode(entry)
+    try:
+        known = entry.unknown is None and not entry.erased
+        return line, _checksum(_read_back(line) if known else _readable_values(line))
     except Undecodable as error:
         raise UsageError(f"the entry could not be read back: {error}", hint="Check the types of its fields.") from error
-    return b'%b,"crc32":"%08x"%b}' % (line[:-1], crc, b',"until":' + end if end else b"")
 
 
 def _read_back(line: bytes) -> Entry:
@@ -158,8 +184,11 @@ def depth(value: Any) -> int:
 def encode_append(entries: Sequence[Entry]) -> bytes:
     """The bytes of one append."""
     last = entries[-1]
-    lines = [encode_stored(entry, last.seq) for entry in entries[:-1]]
-    return b"\n".join([*lines, encode_stored(last), b""])
+    parts: list[bytes] = []
+    for entry in entries:
+        parts += _stored(entry, None if entry is last else last.seq)
+        parts.append(b"\n")
+    return b"".join(parts)
 
 
 def decode(line: bytes) -> Entry:
@@ -223,9 +252,12 @@ def _summed(values: Any) -> bytes:
         data = _sorting_encoder.encode(values)
     except UnicodeEncodeError:
         data = json.dumps(msgspec.to_builtins(values), sort_keys=True, separators=(",", ":")).encode()
-    if _MAYBE_WHOLE_FLOAT.search(data):  # some programs write 1.0 as 1
-        data = _WHOLE_FLOAT.sub(rb"\1", data)
-    return data
+    return _without_whole_floats(data)
+
+
+def _without_whole_floats(data: bytes) -> bytes:
+    """Some programs write 1.0 as 1."""
+    return _WHOLE_FLOAT.sub(rb"\1", data) if _MAYBE_WHOLE_FLOAT.search(data) else data
 
 
 def _each_summed(entries: Sequence[Entry]) -> Iterable[bytes]:

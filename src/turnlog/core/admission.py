@@ -38,7 +38,7 @@ def admit(row: Session | None, bodies: Sequence[Entry], *, leased: bool) -> list
         _admit_next(row, bodies[0])
     has_marks = False
     for body in bodies:
-        has_marks = has_marks or type(body) in _CHECKED or body.after is not None or bool(named_by(body))
+        has_marks = has_marks or type(body) in _CHECKED or body.after is not None or bool(body.names and named_by(body))
         if not leased and isinstance(body, NEEDS_LEASE):
             raise UsageError(
                 f"a {kind_of(body)} entry needs a lease",

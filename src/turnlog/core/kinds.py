@@ -113,7 +113,13 @@ def _of_union(options: tuple[Any, ...]) -> Matcher:
     others = [matcher(one) for one in options if one not in plain]
     if not others:
         return lambda value: isinstance(value, plain)
-    return lambda value: isinstance(value, plain) or any(fits(value) for fits in others)
+
+    def matches(value: Any) -> bool:
+        if isinstance(value, plain):
+            return True
+        return any(fits(value) for fits in others)
+
+    return matches
 
 
 def _of_tuple(items: tuple[Any, ...]) -> Matcher:
@@ -131,9 +137,12 @@ def _of_tuple(items: tuple[Any, ...]) -> Matcher:
 
 def _of_items(container: type, item: Any) -> Matcher:
     fits, whole = matcher(item), whole_classes(item)
+    usual = frozenset(one for one in (list, tuple) if issubclass(one, container))
 
     def matches(value: Any) -> bool:
-        if isinstance(value, str | bytes | bytearray) or not isinstance(value, container):
+        if type(value) not in usual and (
+            isinstance(value, str | bytes | bytearray) or not isinstance(value, container)
+        ):
             return False
         items = cast("list[Any]", value)
         return whole.issuperset(map(type, items)) or all(map(fits, items))

@@ -42,7 +42,12 @@ def needed(row: Session | None, bodies: Sequence[Entry], looked_back: int = LOOK
     None: it needs only the row. Empty: it needs everything, as `describe(None, the whole log)`. `looked_back`: the
     number of entries before the target of a rewind.
     """
-    if row is None or all(body.after is None and type(body) not in _RESHAPING for body in bodies):
+    if row is None:
+        return None
+    for body in bodies:
+        if body.after is not None or type(body) in _RESHAPING:
+            break
+    else:
         return None
     if any(isinstance(body, Erasure) for body in bodies):
         return []  # earlier entries are not what they were

@@ -194,9 +194,16 @@ def _mended(raw: dict[str, Any]) -> Session:
 _IDENTITY = ("id", "key", "agentId", "channel", "createdAt", "lastSeq", "incarnation")
 
 
-@lru_cache(maxsize=1024)
 def milliseconds(ts: str) -> int:
     """Converts RFC 3339 UTC with milliseconds, the only form that Turnlog writes, to Unix ms; 0 for anything else."""
+    if len(ts) == 24 and ts[19] == "." and ts[23] == "Z" and ts.isascii() and (fraction := ts[20:23]).isdecimal():
+        whole = _milliseconds(f"{ts[:19]}Z")  # many times of a log are within the same second
+        return whole + int(fraction) if whole else _milliseconds(ts)
+    return _milliseconds(ts)
+
+
+@lru_cache(maxsize=1024)
+def _milliseconds(ts: str) -> int:
     try:
         moment = datetime.fromisoformat(ts)
     except ValueError:

@@ -92,9 +92,11 @@ def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
     `RowFold` is the rule. This gives the same result in a fraction of the time; property tests compare the two.
     """
     size, role, turns, used = row.token_estimate, row.last_role, row.turn_count, row.used
+    moment = ""
     for entry in entries:
         if entry.after is not None:
             return None
+        moment = max(moment, entry.ts)
         if isinstance(entry, Assistant):
             size = tokens_after(size, entry)
             role = after(role, entry)
@@ -108,7 +110,6 @@ def _after_talk(row: Session, entries: Sequence[Entry]) -> Session | None:
     if not entries:
         return row
     last = entries[-1]
-    moment = max(entry.ts for entry in entries)
     return replace(
         row,
         message_count=row.message_count + len(entries),

@@ -48,7 +48,7 @@ def use_of(entry: Assistant) -> ModelUse | None:
     figures = entry.usage
     if not figures:
         return None
-    counts = [_count(figures.get(name)) for name in _NAMES]
+    counts = [0 if (value := figures.get(name)) is None else _count(value) for name in _NAMES]
     return ModelUse(entry.model or "", *counts) if any(counts) else None
 
 
@@ -56,7 +56,7 @@ _NAMES = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_cre
 
 
 def _count(value: Any) -> int:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX
+    is_count = isinstance(value, int) and value.__class__ is not bool and 0 <= value <= COUNT_MAX
     return value if is_count else 0
 
 
@@ -74,13 +74,13 @@ def added(used: tuple[ModelUse, ...], more: ModelUse) -> tuple[ModelUse, ...]:
 
 
 def joined(one: ModelUse, other: ModelUse) -> ModelUse:
-    return ModelUse(
-        one.model,
-        min(one.input + other.input, COUNT_MAX),
-        min(one.output + other.output, COUNT_MAX),
-        min(one.cache_read + other.cache_read, COUNT_MAX),
-        min(one.cache_write + other.cache_write, COUNT_MAX),
+    sums = (
+        one.input + other.input,
+        one.output + other.output,
+        one.cache_read + other.cache_read,
+        one.cache_write + other.cache_write,
     )
+    return ModelUse(one.model, *(sums if max(sums) <= COUNT_MAX else [min(count, COUNT_MAX) for count in sums]))
 
 
 _COUNTS = ("input", "output", "cache_read", "cache_write")

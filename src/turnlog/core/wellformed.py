@@ -12,6 +12,7 @@ from ..errors import UsageError
 from . import content as contents, erasing, facts, kinds
 from .arguments import FieldCheck, checks_of, shown
 from .entries import TYPES, Assistant, Entry, Facts, User
+from .talk import is_plain_talk
 
 _OWN_RULES = ("content", "usage", "raw", "unknown", "put", "input")
 _WITH_CONTENT = frozenset(kind for kind in TYPES.values() if "content" in kind.__struct_fields__)
@@ -27,6 +28,8 @@ _CHECKS: dict[type, list[FieldCheck | None]] = {
 
 def accepted(body: Any) -> Entry:
     """Returns the entry to store: the same object, unless parts of its content had to be converted."""
+    if is_plain_talk(body):
+        return cast("Entry", body)
     kind = cast("type[Any]", body.__class__)
     checks = _CHECKS.get(kind)
     if checks is None:

@@ -61,9 +61,16 @@ def make_dir(path: Path) -> None:
 
 def sync_dir(path: Path) -> None:
     """Makes names in a directory durable: a new file is safe only after its directory was synced."""
+    with open_dir(path) as fd:
+        os.fsync(fd)
+
+
+@contextmanager
+def open_dir(path: Path) -> Generator[int]:
+    """The entries of a directory that is read by its descriptor need no paths, which cost as much as the names."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        yield fd
     finally:
         os.close(fd)
 

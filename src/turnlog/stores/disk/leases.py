@@ -50,6 +50,8 @@ os.register_at_fork(after_in_child=_forget_in_child)
 class FileLease:
     """Epochs rise from holder to holder: the lock orders the holders, the clock only numbers them."""
 
+    __slots__ = ("epoch", "live", "session_id")  # so the class says what its objects have, and calls check only that
+
     def __init__(self, session_id: str, epoch: int) -> None:
         self.session_id = session_id
         self.epoch = epoch

@@ -15,12 +15,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from queue import SimpleQueue
 from typing import TypeVar
 
 from ...runtime.engine import EngineLoop
 from ...runtime.uncancellable import Uncancellable as Uncancellable
+from .single_sync import SingleSync
 
 ENGINE_INLINE_MAX_S = 0.02
 """A disk slower than this never blocks the loop of the engine. Only calls of stores run there, and those of one store
@@ -129,6 +130,7 @@ class Syncer:
         self._waiting: list[tuple[int, Uncancellable]] = []
         self._jobs: SimpleQueue[_Batch | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._single = SingleSync(sync)
         self._cost = RecentCost()
         self._busy = False
         self._scheduled = False
@@ -167,6 +169,8 @@ class Syncer:
             return
         self._busy = True
         batch = _Batch(loop, requests)
+        if len(requests) == 1 and self._single.start(loop, requests[0][0], partial(self._single_done, batch)):
+            return
         batch.whole = self._sync is FDATASYNC and may_flush_whole([fd for fd, _ in requests])
         helpers = 1 if batch.whole else min(THREADS, len(requests))
         while len(self._threads) < helpers:
@@ -190,6 +194,11 @@ class Syncer:
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile; nobody waits any more
             batch.loop.call_soon_threadsafe(self._done, batch)
 
+    def _single_done(self, batch: "_Batch", error: OSError | None) -> None:
+        if error is not None:
+            batch.errors[batch.requests[0][0]] = error
+        self._done(batch)
+
     def _done(self, batch: "_Batch") -> None:
         self._busy = False
         # Several at once wait for one another, so this can only lower the estimate for a single sync.
@@ -212,6 +221,7 @@ class Syncer:
         for _ in self._threads:
             self._jobs.put(None)
         self._threads = []
+        self._single.close()
 
 
 class _Batch:

@@ -40,9 +40,8 @@ class Announcements:
                 del self.theirs[line.row.id]
 
     def hear_all(self, lines: Sequence[IndexLine]) -> None:
-        """The lines of a whole log. Nothing before the first announcement can take one back."""
-        dirty = [number for number, line in enumerate(lines) if line.dirty is not None]
-        for line in lines if self.theirs else lines[dirty[0] :] if dirty else ():
+        """The lines of a whole log from the first announcement or deletion on: nothing before can take one back."""
+        for line in lines:
             self.hear(line)
 
     def gone_writers(self) -> set[str]:

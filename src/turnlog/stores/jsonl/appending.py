@@ -123,7 +123,9 @@ class JsonlAppender:
             )
         index = self._folders.get(file.folder)
         index.announce(file.id, new=before is None)
-        ended = NOTHING if before is None else end_of(file)
+        facts = self._facts.of(file.folder)
+        changes = session_facts.changes(entries)
+        ended = end_of(file) if before is not None and (changes or facts.is_open) else NOTHING
         try:
             start = file.write(data)
             if self._syncer is not None:
@@ -133,7 +135,8 @@ class JsonlAppender:
             index.update(row, file.size, file.ino)
         finally:
             index.over(file.id)
-        self._facts.of(file.folder).written(file, ended, session_facts.changes(entries))
+        if changes or facts.is_open:
+            facts.written(file, ended, changes)
         self._on_appended(file.id)
         return Appended(entries, index.files.titled(row))
 

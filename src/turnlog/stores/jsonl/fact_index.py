@@ -139,10 +139,13 @@ class FactIndexFile:
             self._db = _opened(self._path)
         return self._db
 
+    @property
+    def is_open(self) -> bool:
+        """Whether facts were looked up or changed here: then there are marks to move."""
+        return self._db is not None
+
     def written(self, file: SessionFile, before: Reached, entries_changes: Sequence[FactChange]) -> None:
-        """After an append: `before` is where the file ended. Costs nothing if there are no facts in this folder."""
-        if not entries_changes and self._db is None:
-            return  # nothing was looked up here, so there is no mark to move
+        """After an append: `before` is where the file ended. Needed if facts change, or if the index is open."""
         if (db := self._open()) is None:
             return
         try:

@@ -9,7 +9,7 @@ from ...core.entries import Opened
 from ...core.session import Session
 from ...errors import NotFound, StoreError, UsageError
 from .. import Notice
-from ..disk.files import listing
+from ..disk.files import listing, open_dir
 from . import foreign_index
 from .foreign_index import ForeignIndexRow
 from .index_lines import IndexedRow
@@ -67,15 +67,19 @@ class Folder:
         if self._place.layout.arrangement != "agents":
             files = self.list(known).keys()
             return files - known, known - files
-        entries = listing(self._path)
-        others = [entry for entry in entries if not entry.is_file(follow_symlinks=False)]
-        names = {entry.name for entry in entries}.difference([one.name for one in others if not self._is_file(one)])
-        wanted = {f"{session_id}.jsonl" for session_id in known}
-        more = names - wanted
-        # With a hundred thousand files, a look at the numbers saves a second difference.
-        gone = wanted - names if len(names) - len(more) < len(wanted) else set[str]()
+        count = 0
+        others: list[str] = []
+        # With a hundred thousand files, a list or a set of them costs as much as reading the directory.
+        with open_dir(self._path) as fd, os.scandir(fd) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith(".jsonl") and name[:-6] in known and entry.is_file(follow_symlinks=False):
+                    count += 1
+                elif self._is_file(entry):
+                    others.append(name)
         is_id = keys.SESSION_ID.match
-        return {name[:-6] for name in more if name.endswith(".jsonl") and is_id(name[:-6])}, {one[:-6] for one in gone}
+        new = {name[:-6] for name in others if name.endswith(".jsonl") and is_id(name[:-6])}
+        return new, known - self._list_plain(known).keys() if count < len(known) else set()
 
     def _list_plain(self, known: Container[str]) -> dict[str, os.DirEntry[str]]:
         """The same where files are named after their sessions, in half the time: there may be 100,000 of them."""
@@ -87,7 +91,7 @@ class Folder:
         if entry.is_file(follow_symlinks=False):
             return True
         if entry.is_symlink():
-            self._note("a symbolic link is not followed", entry.path)
+            self._note("a symbolic link is not followed", str(self._path / entry.name))
         return False
 
     def _note(self, what: str, where: str, session_id: str = "") -> None:

@@ -48,7 +48,7 @@ from ..disk.files import lock, make_dir, open_private, read_at, replace_file, un
 from ..disk.machine import boot_id
 from .announcements import Announcements
 from .folder import Folder, Looked, differs
-from .index_lines import IndexedRow, IndexLine, decoder, encode, is_later, is_meant
+from .index_lines import IndexedRow, IndexLine, decode_log, decoder, encode, is_later, is_meant
 from .layouts import Place
 from .publishing import Publisher, mark
 from .row_table import RowTable
@@ -169,21 +169,29 @@ class FolderIndex:
     def _replay(self, *, whole: bool) -> None:
         if self._fd < 0:
             raise _Stale
-        end = os.fstat(self._fd).st_size
-        data = read_at(self._fd, self._offset, end)
-        lines = decoder.decode_lines(data[: data.rfind(b"\n") + 1])
-        if whole:
-            if not lines or lines[0].index != INDEX_VERSION:
-                raise _Stale
-            self._trusted = bool(lines[0].boot) and lines[0].boot == boot_id()
-        self._offset += data.rfind(b"\n") + 1
-        self._lines += len(lines)
-        if whole and not self.rows:
-            self._outdated = self._table.take(lines) or self._outdated
-            self._announced.hear_all(lines)
+        data = read_at(self._fd, self._offset, os.fstat(self._fd).st_size)
+        data = data[: data.rfind(b"\n") + 1]
+        if whole and not data:
+            raise _Stale
+        if whole and not self.rows and not self._announced.theirs:
+            log = decode_log(data)
+            self._check(log.first)
+            self._lines += 1 + len(log.rows) + len(log.rest)
+            self._outdated = self._table.take(log) or self._outdated
+            self._announced.hear_all(log.rest)
         else:
+            lines = decoder.decode_lines(data)
+            if whole:
+                self._check(lines[0])
+            self._lines += len(lines)
             for line in lines:
                 self._apply(line)
+        self._offset += len(data)
+
+    def _check(self, first: IndexLine) -> None:
+        if first.index != INDEX_VERSION:
+            raise _Stale
+        self._trusted = bool(first.boot) and first.boot == boot_id()
 
     def _apply(self, line: IndexLine) -> None:
         if line.row is not None:
@@ -361,9 +369,9 @@ class FolderIndex:
 
     def publish(self, *, always: bool = False) -> None:
         """Writes `sessions.json`, for people and other programs. `refresh` first: others may have erased a title."""
-        if not self._read_only:
+        if not self._read_only and (always or self._publisher.is_due(len(self.rows))):
             rows = [(kept.row, self.files.path_of(name).name) for name, kept in sorted(self.rows.items())]
-            self._publisher.publish(rows, always=always)
+            self._publisher.publish(rows)
 
     def close(self) -> None:
         if self._fd < 0:

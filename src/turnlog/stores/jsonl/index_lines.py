@@ -6,10 +6,12 @@
 {"deleted": "<id>", "incarnation": "…"}
 """
 
+import re
+
 import msgspec
 from msgspec import Struct
 
-from ...core.session import Session
+from ...core.session import FOLD, Session
 
 
 class IndexLine(Struct, omit_defaults=True, gc=False):
@@ -33,8 +35,38 @@ class IndexedRow(Struct, gc=False):
     ino: int
 
 
+class IndexLog(Struct):
+    """All lines of a log: the first, then the rows with which a rewritten log begins, by session, then the rest."""
+
+    first: IndexLine
+    rows: dict[str, IndexedRow]
+    rest: list[IndexLine]
+
+
 encode = msgspec.json.Encoder().encode
 decoder = msgspec.json.Decoder(IndexLine)
+_row_decoder = msgspec.json.Decoder(IndexedRow)
+_OTHER = re.compile(rb'\n\{"d')
+"""The beginning of a line that is `dirty` or `deleted`; within a line there is no newline."""
+
+
+def decode_log(data: bytes) -> IndexLog:
+    """Complete lines. With a hundred thousand sessions, decoding their rows as the table keeps them, and not as lines
+    first, saves a tenth of the cost of opening.
+    """
+    view = memoryview(data)
+    begin = data.find(b"\n") + 1
+    other = _OTHER.search(data)
+    end = len(data) if other is None else other.start() + 1
+    first = decoder.decode(view[:begin])
+    try:
+        found = _row_decoder.decode_lines(view[begin:end])
+        rows = {row.id: kept for kept in found if (row := kept.row).fold == FOLD}
+        if len(rows) == len(found):  # otherwise one of them counts, or another version wrote some
+            return IndexLog(first, rows, decoder.decode_lines(view[end:]))
+    except msgspec.ValidationError:  # a line of another kind is among them
+        pass
+    return IndexLog(first, {}, decoder.decode_lines(view[begin:]))
 
 
 def is_meant(line: IndexLine, known: IndexedRow) -> bool:

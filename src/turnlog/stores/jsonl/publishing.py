@@ -55,26 +55,34 @@ class Publisher:
             self._gone.add(session_id)
             self.wrote.discard(session_id)
 
-    def publish(self, rows: Named, *, always: bool) -> None:
+    def is_due(self, count: int) -> bool:
+        """Whether a copy of this many rows would be written now: making the rows alone takes long with many of them."""
+        return self._foreign or _is_due(self._place.folder(self._name), count, changed=self.changed)
+
+    def publish(self, rows: Named) -> None:
         if self._foreign:
             sessions = [IndexUpdate(row, name, row.id in self.wrote, row.id in self._renamed) for row, name in rows]
             _publish_foreign(self._place, self._name, sessions, self._gone, self._notice)
             for done in (self.wrote, self._renamed, self._gone):
                 done.clear()
-        elif _publish_own(self._place.folder(self._name), rows, changed=self.changed, always=always):
+        else:
+            _publish_own(self._place.folder(self._name), rows)
             self.changed = False
 
 
-def _publish_own(folder: Path, rows: Named, *, changed: bool, always: bool) -> bool:
-    """Writes a copy that Turnlog never reads; returns whether it is up to date now."""
+def _is_due(folder: Path, count: int, *, changed: bool) -> bool:
     path = folder / PUBLISHED_NAME
-    large = len(rows) > LARGE and path.exists() and not always
-    if large and (not changed or time.time() - path.stat().st_mtime < PUBLISH_EVERY_S):
-        return False
+    if count <= LARGE or not path.exists():
+        return True
+    return changed and time.time() - path.stat().st_mtime >= PUBLISH_EVERY_S
+
+
+def _publish_own(folder: Path, rows: Named) -> None:
+    """Writes a copy that Turnlog never reads."""
+    path = folder / PUBLISHED_NAME
     data = msgspec.json.encode({"sessions": {row.id: public_row(row, file_path=name) for row, name in rows}})
     if not path.exists() or path.read_bytes() != data:
         replace_file(path, data, durable=False)
-    return True
 
 
 def _publish_foreign(

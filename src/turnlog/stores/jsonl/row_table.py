@@ -2,10 +2,9 @@
 
 import operator
 from collections import Counter
-from collections.abc import Sequence
 
 from ...core.session import FOLD, Session
-from .index_lines import IndexedRow, IndexLine, is_meant
+from .index_lines import IndexedRow, IndexLog, is_meant
 
 
 class RowTable:
@@ -51,13 +50,13 @@ class RowTable:
                 self._by_key.setdefault(kept.row.key, set()).add(session_id)
         return self._by_key.get(key, set())
 
-    def take(self, lines: Sequence[IndexLine]) -> bool:
-        """Fills an empty table from a whole log at once: with a hundred thousand sessions this is most of the cost of
-        opening. Whether an older version of Turnlog has written rows, which must be built again.
+    def take(self, log: IndexLog) -> bool:
+        """Fills an empty table from a whole log at once. Whether an older version of Turnlog has written rows, which
+        must be built again.
         """
-        rows: dict[str, IndexedRow] = {}
+        rows = log.rows
         is_outdated = False
-        for line in lines:
+        for line in log.rest:
             row = line.row
             if row is not None:
                 rows.pop(row.id, None)
