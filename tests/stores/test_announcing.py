@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -172,3 +173,38 @@ def test_a_reader_does_not_take_the_row_of_a_deleted_session_for_a_new_file_of_t
                 assert await reader.describe("s1") == await writer.describe("s1") != before
 
     asyncio.run(run())
+
+
+def test_a_store_that_is_being_removed_is_not_made_again_by_what_is_written_later(tmp_path, capfd):
+    root = tmp_path / "store"
+
+    async def work():
+        async with open_store(f"jsonl:{root}") as store:
+            await store.append("s1", [opened("s1", peer="s1")])
+            for path in sorted(root.rglob("*"), reverse=True):
+                if path.is_file():
+                    path.unlink()
+            there = {path for path in root.rglob("*") if path.is_dir()}
+            store._flush_now()
+            assert {path for path in root.rglob("*") if path.is_dir() or path.name.startswith("sessions")} == there
+            shutil.rmtree(root)
+
+    asyncio.run(work())
+    assert not root.exists()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_index_that_was_removed_is_made_again_by_the_next_append(tmp_path):
+    async def work():
+        async with open_store(f"jsonl:{tmp_path}") as store:
+            await store.append("s1", [opened("s1", peer="s1")])
+            [index] = tmp_path.rglob("sessions.index.jsonl")
+            index.unlink()
+            store._flush_now()
+            await store.append("s1", [entry(type="title", title="later")])
+            await store.append("s2", [opened("s2", peer="s2")])
+            assert index.exists()
+        async with open_store(f"jsonl:{tmp_path}") as store:
+            return sorted((row.id, row.title) for row in (await store.find(Query())).items)
+
+    assert asyncio.run(work()) == [("s1", "later"), ("s2", "")]

@@ -285,6 +285,9 @@ class FolderIndex:
         """Writes the rows of sessions we announced, without an append under way. `erase`: earlier rows must go."""
         self._erase = self._erase or erase
         settled = self._announced.settled()
+        if self.was_removed:
+            self._announced.ours -= settled
+            return
         if settled:
             self._say(lambda: self._rows_of(settled), alone=True)
         self._announced.ours -= settled  # only now: on a full disk they must be said again
@@ -297,6 +300,11 @@ class FolderIndex:
             # Old rows hold the titles of deleted sessions, which are words of theirs: they go from both files.
             self._erase = False
             self.publish(always=True)
+
+    @property
+    def was_removed(self) -> bool:
+        """Whether somebody removes the store, or has removed the index. Only the next append makes it anew."""
+        return self._fd >= 0 and not os.fstat(self._fd).st_nlink and not self._path.exists()
 
     def _rows_of(self, session_ids: Iterable[str]) -> list[IndexLine]:
         found = [self.rows[session_id] for session_id in session_ids if session_id in self.rows]

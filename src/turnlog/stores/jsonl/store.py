@@ -392,7 +392,8 @@ class JsonlStore:
     def _publish(self) -> None:
         for index in self._folders.all():
             try:
-                index.refresh()
-                index.publish()
+                if not index.was_removed:
+                    index.refresh()
+                    index.publish()
             except OSError as error:
                 self._notice(Notice(what=str(unavailable("sessions.json not written", error)), where=str(index.folder)))
