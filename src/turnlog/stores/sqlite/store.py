@@ -21,7 +21,7 @@ from ...core.past import row_after
 from ...core.query import Hit, Page, Query
 from ...core.session import Session, marks_of
 from ...errors import StoreError, UsageError
-from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, sql, word_index
+from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, word_index
 from ..disk import leases
 from ..disk.files import disk_errors
 from ..disk.syncing import aside
@@ -31,6 +31,7 @@ from ..stamping import check_expected, check_incarnation, now_ms, rising, stamp,
 from ..watching import Watchers
 from . import erasing, opening, searching as searching, statements as statements
 from .connection import SqliteConnection
+from .entry_rows import EntryRows
 from .ledger import SqliteLedger
 from .writer import SqliteWriter, driver_errors
 
@@ -63,6 +64,7 @@ class SqliteStore:
         """An index in memory of what the one in the file lacks, where nothing can be written."""
         self._rows: dict[str, Session] = {}
         """Rows as the writer last left them; valid until another connection commits."""
+        self._entry_rows = EntryRows()
 
     @classmethod
     async def open(
@@ -85,8 +87,12 @@ class SqliteStore:
         path = self._path
         found = opening.open_to_read(path) if self._read_only else opening.open_to_write(path, self._synchronous)
         self._db, self._near, self._far = found
-        self._writer = SqliteWriter(self._db, syncs=self._synchronous == "FULL", forget=self._rows.clear)
+        self._writer = SqliteWriter(self._db, syncs=self._synchronous == "FULL", forget=self._forget)
         self.ledger = SqliteLedger(self._writer, self._near, self._clock)
+
+    def _forget(self) -> None:
+        self._rows.clear()
+        self._entry_rows.forget()
 
     async def append(
         self,
@@ -149,13 +155,7 @@ class SqliteStore:
             lambda wanted: statements.readable_in(db, session_id, wanted),
             lambda: statements.readable(db, session_id),
         )
-        db.many(
-            "INSERT INTO session_messages (session_id, seq, role, created_at, meta_json) VALUES (?, ?, ?, ?, ?)",
-            [
-                (session_id, e.seq, sql.role_of(e, self._summary_role), e.ts, line)
-                for e, line in zip(entries, lines, strict=True)
-            ],
-        )
+        self._entry_rows.insert(db, session_id, entries, lines, self._summary_role)
         if saved is None:
             statements.save(db, row)
         else:
@@ -297,7 +297,14 @@ class SqliteStore:
         def change(db: SqliteConnection) -> erasing.Erased:
             self._rows.pop(session_id, None)
             return erasing.erase(
-                db, session_id, seqs, redact=redact, by=by, incarnation=incarnation, clock=self._stamps
+                db,
+                self._entry_rows,
+                session_id,
+                seqs,
+                redact=redact,
+                by=by,
+                incarnation=incarnation,
+                clock=self._stamps,
             )
 
         own = self._leases.take(session_id, OWN_LEASE_WAIT_S) if redact else None
