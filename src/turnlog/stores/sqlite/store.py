@@ -32,6 +32,7 @@ from ..watching import Watchers
 from . import erasing, opening, searching as searching, statements as statements
 from .connection import SqliteConnection
 from .entry_rows import EntryRows
+from .kept_weights import KeptWeights
 from .ledger import SqliteLedger
 from .writer import SqliteWriter, driver_errors
 
@@ -65,6 +66,7 @@ class SqliteStore:
         self._rows: dict[str, Session] = {}
         """Rows as the writer last left them; valid until another connection commits."""
         self._entry_rows = EntryRows()
+        self._weights = KeptWeights()
 
     @classmethod
     async def open(
@@ -93,6 +95,12 @@ class SqliteStore:
     def _forget(self) -> None:
         self._rows.clear()
         self._entry_rows.forget()
+        self._weights.forget()
+
+    def _drop(self, session_id: str) -> None:
+        """Nothing of this session may be kept any more."""
+        self._rows.pop(session_id, None)
+        self._weights.drop(session_id)
 
     async def append(
         self,
@@ -154,6 +162,7 @@ class SqliteStore:
             entries,
             lambda wanted: statements.readable_in(db, session_id, wanted),
             lambda: statements.readable(db, session_id),
+            lambda wanted: self._weights.of(db, session_id, wanted),
         )
         self._entry_rows.insert(db, session_id, entries, lines, self._summary_role)
         if saved is None:
@@ -164,6 +173,7 @@ class SqliteStore:
         if len(self._rows) > ROWS_KEPT:
             self._rows.clear()
         self._rows[session_id] = row
+        self._weights.written(session_id, entries)
         for entry in entries:
             if isinstance(entry, Selected):
                 db.run("INSERT OR REPLACE INTO session_index VALUES (?, ?, ?)", (row.key, row.id, row.last_at))
@@ -271,7 +281,7 @@ class SqliteStore:
 
         def change(db: SqliteConnection) -> None:
             check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
-            self._rows.pop(session_id, None)
+            self._drop(session_id)
             word_index.drop(db, session_id)
             for table in ("session_messages", "session_state", "session_facts", "sessions"):
                 db.run(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
@@ -295,7 +305,7 @@ class SqliteStore:
         keys.check_session_id(session_id)
 
         def change(db: SqliteConnection) -> erasing.Erased:
-            self._rows.pop(session_id, None)
+            self._drop(session_id)
             return erasing.erase(
                 db,
                 self._entry_rows,
@@ -348,7 +358,7 @@ class SqliteStore:
         return len(ids)
 
     def _refold(self, db: SqliteConnection, session_id: str) -> None:
-        self._rows.pop(session_id, None)
+        self._drop(session_id)
         statements.refold(db, session_id)
 
     async def close(self) -> None:
