@@ -49,7 +49,11 @@ class KeptSession:
             known[entry.seq] = entry
             content = getattr(entry, "content", None)
             is_plain = content.__class__ is str and entry.raw is None
-            size += ENTRY_BYTES + (sys.getsizeof(content) if is_plain else paging.weight(entry))
+            size += ENTRY_BYTES
+            if is_plain:
+                size += sys.getsizeof(content)
+            elif not isinstance(entry, Rewind) or entry.raw is not None:
+                size += paging.weight(entry)
         self.size += size
 
 

@@ -10,7 +10,7 @@ entries. A rewind to further back is reported to the caller, and the shape is re
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -227,3 +227,19 @@ def pinned(marks: Sequence[Mark], last_seq: int) -> tuple[Interval, ...]:
         elif mark.kind == "unpin" and on_path(mark.seq, path):
             held.pop(mark.at, None)
     return tuple(sorted((seq, target) for target, seq in held.items()))
+
+
+def in_effect(shape: Shape, last_seq: int) -> dict[str, Any]:
+    """The fields of a row that follow from its marks."""
+    stack = active(shape.marks, last_seq)
+    newest = stack[-1] if stack else None
+    return {
+        "boundary": newest.at if newest else 1,
+        "read_from": min(newest.at, newest.seq) if newest else 1,
+        "compactions": len(stack) + shape.pruned_compactions,
+        "pins": pinned(shape.marks, last_seq),
+        "marks": shape.marks,
+        "pruned_to": shape.pruned_to,
+        "dead_to": shape.dead_to,
+        "pruned_compactions": shape.pruned_compactions,
+    }

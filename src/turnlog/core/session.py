@@ -38,9 +38,9 @@ from .entries import (
 from .marks import (
     Interval as Interval,
     Mark as Mark,
-    Route,
     Shape as Shape,
     active as active,
+    in_effect,
     live_path as live_path,
     mark_of,
     marks_of as marks_of,
@@ -58,7 +58,7 @@ from .rows import (
 from .turns import Role, after, begins
 from .usage import ModelUse
 from .user_content import has_results
-from .weights import ANSWERS, added_tokens, role_after, step_of, tokens_after
+from .weights import role_at, size_on, tokens_after, weight_of
 
 ALLOWED_MAX = 100
 """Patterns that a session remembers; then the oldest is forgotten, and its calls wait again."""
@@ -165,7 +165,6 @@ class RowFold:
         self.all_marks: list[Mark] | None = None if row else []
         """Only a fold over the whole log has them."""
         self.weights: dict[int, int] = {}
-        """The tokens that each entry adds to the size, times 8, plus its step."""
 
     def add(self, entry: Entry) -> None:
         self.last_seq = entry.seq
@@ -183,7 +182,7 @@ class RowFold:
 
     def weigh(self, entry: Entry) -> None:
         """Remembers what a later rewind needs to know of this entry."""
-        if weight := added_tokens(entry) * 8 + step_of(entry):
+        if weight := weight_of(entry):
             self.weights[entry.seq] = weight
 
     def _deselects(self, entry: Entry) -> bool:
@@ -209,8 +208,9 @@ class RowFold:
             self.shape = self._whole_shape()
             route = self.shape.route(mark)
         if route is not None:
-            self.tokens = max(0, self.tokens - self._size(route.leaving) + self._size(route.entering))
-            self.role = self._role_at(route)
+            gone, back = (size_on(path, self.weights, self.shape.marks) for path in (route.leaving, route.entering))
+            self.tokens = max(0, self.tokens - gone + back)
+            self.role = role_at(route, self.weights)
         self.approvals = ()
         self._mark(mark)
 
@@ -222,25 +222,6 @@ class RowFold:
         self.shape, self.marked = self.shape.add(mark), True
         if self.all_marks is not None:
             self.all_marks.append(mark)
-
-    def _size(self, path: Sequence[Interval]) -> int:
-        said = sum(self.weights.get(seq, 0) >> 3 for first, last in path for seq in range(first, last + 1))
-        folds = [mark for mark in self.shape.marks if mark.saved and on_path(mark.seq, path)]
-        return said + sum(mark.saved if mark.kind == "undo" else -mark.saved for mark in folds)
-
-    def _role_at(self, route: Route) -> Role:
-        """The role at the end of this route. Results without a call there count as expected, unless the log begins with
-        them.
-        """
-        role: Role = ""
-        for first, last in reversed([*route.entering, *route.before]):
-            for seq in range(first, last + 1):
-                if (weight := self.weights.get(seq)) is None:
-                    continue  # no message
-                step = weight & 7
-                before: Role = "call" if step == ANSWERS and not role and not route.from_start else role
-                role = role_after(before, step)
-        return role
 
     def _add_message(self, entry: User | Assistant | ToolResult) -> None:
         self.first_message = self.first_message or entry.seq
@@ -346,7 +327,7 @@ class RowFold:
         if self.opened is not None:
             self.changes["created_at"] = milliseconds(self.opened.ts)
         if self.marked:
-            self._settle_marks()
+            self.changes.update(in_effect(self.shape, self.last_seq))
         self.changes.update(
             title=self.title,
             title_by=self.title_by,
@@ -366,21 +347,6 @@ class RowFold:
         if self.last_ts:
             self.changes["last_at"] = max(before.last_at, milliseconds(self.last_ts))
         return replace(before, **self.changes)
-
-    def _settle_marks(self) -> None:
-        shape = self.shape
-        stack = active(shape.marks, self.last_seq)
-        newest = stack[-1] if stack else None
-        self.changes.update(
-            boundary=newest.at if newest else 1,
-            read_from=min(newest.at, newest.seq) if newest else 1,
-            compactions=len(stack) + shape.pruned_compactions,
-            pins=pinned(shape.marks, self.last_seq),
-            marks=shape.marks,
-            pruned_to=shape.pruned_to,
-            dead_to=shape.dead_to,
-            pruned_compactions=shape.pruned_compactions,
-        )
 
 
 def _first_row(opened: Opened | None) -> Session:

@@ -1,11 +1,18 @@
-"""What one entry adds to the row of its session: tokens, and a step of the role."""
+"""What one entry adds to the row of its session: tokens, and a step of the role. Both in one number: its weight."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from . import heard, tokens
 from .entries import MESSAGES, Assistant, Entry, Failed, Received, ToolResult, User, text_of, tool_uses
+from .marks import Interval, Mark, Route, on_path
 from .tokens import context_tokens
 from .turns import Role, after
 
+Weights: TypeAlias = Mapping[int, int]
+"""The weights of entries, by their seqs. Those of no weight may be missing."""
 _ROLES: tuple[Role, ...] = ("", "user", "call", "tool", "assistant", "failed")
+_WITH_STEP = (*MESSAGES, Failed)
 
 
 _RESULT = ToolResult(tool_use_id="", content="")
@@ -17,7 +24,7 @@ ANSWERS = len(_ROLES)
 
 def step_of(entry: Entry) -> int:
     """The effect of an entry on the role, as a number: there may be millions of them."""
-    if not isinstance(entry, (*MESSAGES, Failed)):
+    if not isinstance(entry, _WITH_STEP):
         return 0
     first, second = after("", entry), after("call", entry)
     if first == second:
@@ -44,3 +51,34 @@ def tokens_after(size: int, entry: User | Assistant | ToolResult | Received) -> 
     """The reported usage, if there is one; otherwise the old size plus a quick estimate."""
     reported = context_tokens(entry.usage) if isinstance(entry, Assistant) else 0
     return reported or size + added_tokens(entry)
+
+
+def weight_of(entry: Entry) -> int:
+    """The tokens that an entry adds to the size, times 8, plus its step; 0 for an entry that adds nothing."""
+    return added_tokens(entry) * 8 + step_of(entry)
+
+
+def step_in(weight: int) -> int:
+    return weight & 7
+
+
+def size_on(path: Sequence[Interval], weights: Weights, marks: Sequence[Mark]) -> int:
+    """The tokens of these entries, with what compactions among them saved. `marks`: of the log."""
+    said = sum(weights.get(seq, 0) >> 3 for first, last in path for seq in range(first, last + 1))
+    folds = [mark for mark in marks if mark.saved and on_path(mark.seq, path)]
+    return said + sum(mark.saved if mark.kind == "undo" else -mark.saved for mark in folds)
+
+
+def role_at(route: Route, weights: Weights) -> Role:
+    """The role at the end of this route. Results without a call there count as expected, unless the log begins with
+    them.
+    """
+    role: Role = ""
+    for first, last in reversed([*route.entering, *route.before]):
+        for seq in range(first, last + 1):
+            if not (weight := weights.get(seq)):
+                continue  # no message
+            step = step_in(weight)
+            before: Role = "call" if step == ANSWERS and not role and not route.from_start else role
+            role = role_after(before, step)
+    return role

@@ -14,10 +14,11 @@ from ...core import erasing, facts as session_facts
 from ...core.admission import admit
 from ...core.session import Session, describe
 from ...errors import StoreUnavailable
-from .. import Clock, sql, word_index
+from .. import Clock, word_index
 from ..stamping import check_incarnation, stamp
 from . import statements
 from .connection import SqliteConnection
+from .entry_rows import EntryRows
 
 CUT_WAIT_S = 30.0
 """How long the write-ahead log waits for readers of other processes before it is cut off."""
@@ -33,6 +34,7 @@ class Erased(Struct, frozen=True):
 
 def erase(
     db: SqliteConnection,
+    entry_rows: EntryRows,
     session_id: str,
     seqs: Sequence[int],
     *,
@@ -54,10 +56,7 @@ def erase(
         "UPDATE session_messages SET meta_json = ? WHERE session_id = ? AND seq = ?",
         [(native.encode_stored(entry).decode(), session_id, entry.seq) for entry in plan.emptied],
     )
-    db.many(
-        "INSERT INTO session_messages (session_id, seq, role, created_at, meta_json) VALUES (?, ?, ?, ?, ?)",
-        [(session_id, e.seq, sql.role_of(e, None), e.ts, native.encode_stored(e).decode()) for e in entries],
-    )
+    entry_rows.insert(db, session_id, entries, [native.encode_stored(entry).decode() for entry in entries])
     db.many("DELETE FROM session_facts WHERE session_id = ? AND seq = ?", [(session_id, seq) for seq in plan.seqs])
     statements.index_facts(db, session_id, session_facts.changes(entries))
     statements.save(db, row)

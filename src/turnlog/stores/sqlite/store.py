@@ -21,7 +21,7 @@ from ...core.past import row_after
 from ...core.query import Hit, Page, Query
 from ...core.session import Session, marks_of
 from ...errors import StoreError, UsageError
-from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, sql, word_index
+from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, word_index
 from ..disk import leases
 from ..disk.files import disk_errors
 from ..disk.syncing import aside
@@ -31,6 +31,8 @@ from ..stamping import check_expected, check_incarnation, now_ms, rising, stamp,
 from ..watching import Watchers
 from . import erasing, opening, searching as searching, statements as statements
 from .connection import SqliteConnection
+from .entry_rows import EntryRows
+from .kept_weights import KeptWeights
 from .ledger import SqliteLedger
 from .writer import SqliteWriter, driver_errors
 
@@ -63,6 +65,8 @@ class SqliteStore:
         """An index in memory of what the one in the file lacks, where nothing can be written."""
         self._rows: dict[str, Session] = {}
         """Rows as the writer last left them; valid until another connection commits."""
+        self._entry_rows = EntryRows()
+        self._weights = KeptWeights()
 
     @classmethod
     async def open(
@@ -85,8 +89,18 @@ class SqliteStore:
         path = self._path
         found = opening.open_to_read(path) if self._read_only else opening.open_to_write(path, self._synchronous)
         self._db, self._near, self._far = found
-        self._writer = SqliteWriter(self._db, syncs=self._synchronous == "FULL", forget=self._rows.clear)
+        self._writer = SqliteWriter(self._db, syncs=self._synchronous == "FULL", forget=self._forget)
         self.ledger = SqliteLedger(self._writer, self._near, self._clock)
+
+    def _forget(self) -> None:
+        self._rows.clear()
+        self._entry_rows.forget()
+        self._weights.forget()
+
+    def _drop(self, session_id: str) -> None:
+        """Nothing of this session may be kept any more."""
+        self._rows.pop(session_id, None)
+        self._weights.drop(session_id)
 
     async def append(
         self,
@@ -148,14 +162,9 @@ class SqliteStore:
             entries,
             lambda wanted: statements.readable_in(db, session_id, wanted),
             lambda: statements.readable(db, session_id),
+            lambda wanted: self._weights.of(db, session_id, wanted),
         )
-        db.many(
-            "INSERT INTO session_messages (session_id, seq, role, created_at, meta_json) VALUES (?, ?, ?, ?, ?)",
-            [
-                (session_id, e.seq, sql.role_of(e, self._summary_role), e.ts, line)
-                for e, line in zip(entries, lines, strict=True)
-            ],
-        )
+        self._entry_rows.insert(db, session_id, entries, lines, self._summary_role)
         if saved is None:
             statements.save(db, row)
         else:
@@ -164,6 +173,7 @@ class SqliteStore:
         if len(self._rows) > ROWS_KEPT:
             self._rows.clear()
         self._rows[session_id] = row
+        self._weights.written(session_id, entries)
         for entry in entries:
             if isinstance(entry, Selected):
                 db.run("INSERT OR REPLACE INTO session_index VALUES (?, ?, ?)", (row.key, row.id, row.last_at))
@@ -271,7 +281,7 @@ class SqliteStore:
 
         def change(db: SqliteConnection) -> None:
             check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
-            self._rows.pop(session_id, None)
+            self._drop(session_id)
             word_index.drop(db, session_id)
             for table in ("session_messages", "session_state", "session_facts", "sessions"):
                 db.run(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
@@ -295,9 +305,16 @@ class SqliteStore:
         keys.check_session_id(session_id)
 
         def change(db: SqliteConnection) -> erasing.Erased:
-            self._rows.pop(session_id, None)
+            self._drop(session_id)
             return erasing.erase(
-                db, session_id, seqs, redact=redact, by=by, incarnation=incarnation, clock=self._stamps
+                db,
+                self._entry_rows,
+                session_id,
+                seqs,
+                redact=redact,
+                by=by,
+                incarnation=incarnation,
+                clock=self._stamps,
             )
 
         own = self._leases.take(session_id, OWN_LEASE_WAIT_S) if redact else None
@@ -341,7 +358,7 @@ class SqliteStore:
         return len(ids)
 
     def _refold(self, db: SqliteConnection, session_id: str) -> None:
-        self._rows.pop(session_id, None)
+        self._drop(session_id)
         statements.refold(db, session_id)
 
     async def close(self) -> None:
