@@ -158,8 +158,8 @@ def look(prompt: Prompt) -> Sight:
     said: list[str] = []
     answered: list[str] = []
     for index, message in enumerate(prompt.messages):
-        role, blocks = str(message["role"]), blocks_of(message["content"])
-        texts = [_text(block) for block in blocks]
+        role, blocks = message["role"], blocks_of(message["content"])
+        texts = [_text(blocks[0])] if len(blocks) == 1 else [_text(block) for block in blocks]
         if index < 2:  # in later messages these words are a quotation
             found = [_lead_of(text) if text.startswith((PINS_NOTE, *_SUMMARY_NOTES)) else {} for text in texts]
             lead.update(pair for part in found for pair in part.items())

@@ -129,6 +129,11 @@ class LimitedConnection(HttpToolsProtocol):
             self.transport.close()
 
     @property
+    def has_whole_request(self) -> bool:
+        """Whether everything that was sent so far is complete: then no body has to be waited for."""
+        return self._whole
+
+    @property
     def _is_idle(self) -> bool:
         cycle = cast("Any", self.cycle)
         return cycle is None or cycle.response_complete
