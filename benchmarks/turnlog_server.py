@@ -101,8 +101,9 @@ async def turns(
 async def idle(place: str, streams: int, seconds: float) -> dict[str, float]:
     """Memory of a server with this many live tails open, each of a session of its own, and what it does meanwhile."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    # A token's own limit follows from the number of files that a process may open here.
-    with running(place, TURNLOG_SERVER_CONNECTIONS_PER_TOKEN=str(2 * streams)) as server:
+    # Otherwise the limits follow from the number of files that a process may open here, which may be few.
+    limits = {"TURNLOG_SERVER_CONNECTIONS": str(2 * streams), "TURNLOG_SERVER_CONNECTIONS_PER_TOKEN": str(2 * streams)}
+    with running(place, **limits) as server:
         async with Client(server.port, server.head) as client:
             for number in range(streams):
                 await client.ask("POST", *ask(number, 0))
@@ -111,7 +112,8 @@ async def idle(place: str, streams: int, seconds: float) -> dict[str, float]:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             path = f"/api/agents/main/sessions/client-{number}/events"
             writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{server.head}\r\n".encode())
-            assert b" 200 " in await reader.readline()
+            if b" 200 " not in (line := await reader.readline()):
+                raise RuntimeError(f"stream {number} of {streams} was answered with {line!r}")
             held.append((reader, writer))
         await asyncio.sleep(2)
         before = server.cpu_s()

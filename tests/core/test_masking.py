@@ -131,3 +131,39 @@ def test_masking_a_long_text_takes_time_in_proportion():
     for piece in ("-----BEGIN PRIVATE KEY-----", "sk-", "a:", "eyJ" + "a" * 30 + ".", "x://y:", "Bearer "):
         spent(piece * 100)
         assert spent(piece * 20_000) < 5, piece
+
+
+SHORTEST = {
+    "private key": "-----BEGIN PRIVATE KEY-----",
+    "Turnlog": made("tl_" + HEX[:12] + "_", WORD, 20),
+    "Anthropic": made("sk-ant-", WORD, 20),
+    "OpenRouter": made("sk-or-v1-", HEX, 40),
+    "OpenAI": made("sk-", WORD, 32),
+    "OpenAI admin": made("sk-admin-", WORD, 20),
+    "Google": made("AIza", WORD, 35),
+    "Google token": made("ya29.", WORD, 20),
+    "AWS id": made("AKIA", "ABCDEFGH234567", 16),
+    "AWS secret": "Aws_SecretAccess_Key:" + made("", "ab/+", 40),
+    "GitHub": made("gho_", WORD, 36),
+    "GitLab": made("glpat-", WORD, 20),
+    "Slack bot": made("xoxb-", WORD, 10),
+    "Slack app": made("xapp-1-", WORD, 10),
+    "Slack hook": "https://hooks.slack." + "com/services/" + made("", "ab/", 20),
+    "Telegram": made("12345678:AA", WORD, 33),
+    "Discord": made("M", WORD, 23) + "." + made("", WORD, 6) + "." + made("", WORD, 27),
+    "Hugging Face": made("hf_", WORD, 30),
+    "Groq": made("gsk_", WORD, 40),
+    "Stripe": made("rk_test_", WORD, 16),
+    "npm": made("npm_", WORD, 36),
+    "registry": made("py" + "pi-AgE", WORD, 50),
+    "SendGrid": made("SG.", WORD, 22) + "." + made("", WORD, 43),
+    "JSON web token": made("eyJ", WORD, 10) + "." + made("eyJ", WORD, 10) + "." + made("", WORD, 10),
+    "bearer": "BEARER\t" + made("", "a.b~c+d/", 20),
+    "password in a URL": "ab://c:def@",
+}
+
+
+@pytest.mark.parametrize("kind", SHORTEST)
+@pytest.mark.parametrize("around", ["{}", "a word {} and", "用 {}。"])
+def test_the_shortest_secret_of_each_shape_is_found(kind, around):
+    assert MASK in mask(around.format(SHORTEST[kind]))

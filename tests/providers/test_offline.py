@@ -14,7 +14,7 @@ from turnlog.core.entries import Compaction
 from turnlog.core.history import INJECTS
 from turnlog.core.overflow import classify
 from turnlog.core.prompt import Prompt, ToolDefinition
-from turnlog.providers.offline import WINDOW, OfflineProvider
+from turnlog.providers.offline import WINDOW, OfflineProvider, size_of
 from turnlog.testing import answered, check_messages, entry, opened, said
 
 
@@ -323,3 +323,14 @@ def test_after_a_compaction_it_knows_what_the_summary_and_the_pins_hold(inject):
     forgetful = numbered(*transcript, Compaction(summary="-", first_kept=plan.first_kept, covers=plan.covers),
                          answered("Go on."), said("what is my name?"))  # fmt: skip
     assert "cannot find" in text_of(answer_to(of_transcript(forgetful, inject=inject)))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 9, 40])
+def test_it_reports_the_size_that_the_estimate_has(size):
+    texts = ["word " * (7 * n % 300 + 1) + f"{n} 我说 été" for n in range(size)]
+    turns = [("user", "assistant")[n % 2] for n in range(size)]
+    blocks = [{"type": "tool_result", "tool_use_id": "x", "content": "found"}, {"type": "text", "text": "and"}]
+    for last in ("asked", [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], blocks):
+        messages = [{"role": role, "content": text} for role, text in zip(turns, texts, strict=True)]
+        messages.append({"role": "user", "content": last})
+        assert size_of(messages) == tokens.of_messages(messages)

@@ -502,3 +502,28 @@ def test_a_turn_that_ends_between_two_looks_at_its_log_is_told_as_done():
         assert b'"type":"done"' in told[-1]
 
     asyncio.run(go())
+
+
+def test_the_end_of_an_answer_is_sent_with_its_last_event():
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def go():
+        stream = TurnStream("s", 1)
+        stream.add(TextDelta(text="hi"))
+        told = sse.EventStream(
+            sse.follow(stream, is_whole=True), streams=set(), may_listen=None, on_error=lambda error: None
+        )
+        answering = asyncio.create_task(told({}, None, send))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        stream.add(Done(session_id="s", token_estimate=1))
+        await answering
+
+    asyncio.run(go())
+    start, *bodies = sent
+    assert start["type"] == "http.response.start"
+    assert [body["more_body"] for body in bodies] == [True, False]
+    assert b'"type":"done"' in bodies[-1]["body"]

@@ -80,12 +80,19 @@ class MessagePage(Struct, frozen=True):
 ConversationOrder: TypeAlias = Literal["newest", "messages"]
 Conversations: TypeAlias = list[Conversation]
 Records: TypeAlias = list[Record]
+AgentRecord: TypeAlias = tuple[str, Record]
+"""A record and the agent that it belongs to."""
+ConvlogLine: TypeAlias = tuple[str, str, Record]
+"""(agent, channel id, record)."""
 
 
 class Backend(Protocol):
     """The storage of records. Blocking calls are short, or run in threads inside."""
 
-    async def append(self, agent: str, record: Record) -> None: ...
+    async def append(self, records: Sequence[AgentRecord]) -> None:
+        """In this order. An error says that some of them, perhaps all, were not written."""
+        ...
+
     async def conversations(self, wanted: Filter) -> Conversations:
         """All that match, in any order."""
         ...
@@ -109,11 +116,17 @@ class ConvLog:
 
     async def write(self, agent: str, channel_id: str, record: Record) -> None:
         """Readable by the next process, but not synced, because no promise depends on it."""
-        if len(record.content) <= MASKED_INLINE_CHARS:
-            masked = _masked(channel_id, record)
-        else:
-            masked = await asyncio.to_thread(_masked, channel_id, record)
-        await self._backend.append(agent, masked)
+        await self.write_all([(agent, channel_id, record)])
+
+    async def write_all(self, lines: Sequence[ConvlogLine]) -> None:
+        """The same for several lines."""
+        masked: list[AgentRecord] = []
+        for agent, channel_id, record in lines:
+            if len(record.content) <= MASKED_INLINE_CHARS:
+                masked.append((agent, _masked(channel_id, record)))
+            else:
+                masked.append((agent, await asyncio.to_thread(_masked, channel_id, record)))
+        await self._backend.append(masked)
 
     async def list(
         self,

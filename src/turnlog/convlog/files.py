@@ -14,7 +14,7 @@ from ..core.keys import AGENT_ID
 from ..core.session import milliseconds
 from ..errors import StoreUnavailable
 from ..stores.disk.files import disk_errors, make_dir, replace_file
-from . import Conversation, Filter, Record, erased_record, file_name, matches
+from . import AgentRecord, Conversation, Filter, Record, erased_record, file_name, matches
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
@@ -28,8 +28,18 @@ class FileBackend:
         self._known: dict[Path, tuple[int, int, list[Record]]] = {}
         """(inode, bytes, records): erasing replaces a file."""
 
-    async def append(self, agent: str, record: Record) -> None:
-        await asyncio.to_thread(self._append, agent, record)
+    async def append(self, records: Sequence[AgentRecord]) -> None:
+        await asyncio.to_thread(self._append_all, records)
+
+    def _append_all(self, records: Sequence[AgentRecord]) -> None:
+        failed: StoreUnavailable | None = None
+        for agent, record in records:
+            try:
+                self._append(agent, record)
+            except StoreUnavailable as error:  # the others may be of other agents and channels
+                failed = error
+        if failed is not None:
+            raise failed
 
     def _append(self, agent: str, record: Record) -> None:
         folder = self._root / "agents" / agent / "convlogs"

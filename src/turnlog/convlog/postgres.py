@@ -17,7 +17,7 @@ from ..stores.postgres.pool import PostgresPool
 from ..stores.postgres.schema import CONVLOG, open_beside
 from ..stores.postgres.statements import storable
 from ..stores.postgres.wire import array_of
-from . import Conversation, Filter, Record, erased_record
+from . import AgentRecord, Conversation, Filter, Record, erased_record
 from .postgres_search import BLOCK_MESSAGES, hits, make_blocks
 
 log = logging.getLogger("turnlog.convlog")
@@ -60,18 +60,22 @@ class PostgresBackend:
     async def open(cls, store_url: str) -> "PostgresBackend":
         return cls(await open_beside(store_url, CONVLOG))
 
-    async def append(self, agent: str, record: Record) -> None:
+    async def append(self, records: Sequence[AgentRecord]) -> None:
         """Lines that wait during one call go into the next: a call costs much more than a line."""
+        written = [self._add(agent, record) for agent, record in records]
+        if not self._is_writing:
+            self._is_writing = True
+            self._db.spawn(self._write())
+        await asyncio.gather(*written)
+
+    def _add(self, agent: str, record: Record) -> asyncio.Future[None]:
         folded = "\n".join((record.content, record.sender, record.channel_id)).casefold()
         place = (agent, record.channel_id, record.channel_type, milliseconds(record.ts))
         text = msgspec.json.encode(record).decode()
         values = (*map(_column, place), storable(record.sender), storable(folded), text, new_token())
         done = asyncio.get_running_loop().create_future()
         self._waiting.append((values, done))
-        if not self._is_writing:
-            self._is_writing = True
-            self._db.spawn(self._write())
-        await done
+        return done
 
     async def _write(self) -> None:
         try:

@@ -12,7 +12,7 @@ from ..stores.disk.files import disk_errors, make_dir, open_private
 from ..stores.disk.syncing import aside
 from ..stores.sqlite.connection import SqliteConnection
 from ..stores.sqlite.writer import BUSY_TIMEOUT_MS, SqliteWriter, driver_errors
-from . import Conversation, Filter, Record, erased_record
+from . import AgentRecord, Conversation, Filter, Record, erased_record
 
 T = TypeVar("T")
 
@@ -54,14 +54,19 @@ class SqliteBackend:
         self._writer = SqliteWriter(self._db, syncs=False)
         self._reading = threading.Lock()
 
-    async def append(self, agent: str, record: Record) -> None:
-        at = milliseconds(record.ts)
-        place = (agent, record.channel_id, record.channel_type)
-        folded = "\n".join((record.content, record.sender, record.channel_id)).casefold()
+    async def append(self, records: Sequence[AgentRecord]) -> None:
+        counted: list[tuple[Any, ...]] = []
+        added: list[tuple[Any, ...]] = []
+        for agent, record in records:
+            at = milliseconds(record.ts)
+            place = (agent, record.channel_id, record.channel_type)
+            folded = "\n".join((record.content, record.sender, record.channel_id)).casefold()
+            counted.append((*place, at, at))
+            added.append((*place, record.ts, record.role, record.sender, record.content, folded))
 
         def add(db: SqliteConnection) -> None:
-            db.run(_COUNT, (*place, at, at))
-            db.run(_ADD, (*place, record.ts, record.role, record.sender, record.content, folded))
+            db.many(_COUNT, counted)
+            db.many(_ADD, added)
 
         await self._writer.run(add)
 

@@ -22,7 +22,7 @@ import msgspec
 from ..errors import UsageError
 from .token_counts import Counts
 from .token_families import CLASS_OF, CLASSES, PRICES, UNKNOWN, family_of
-from .token_features import Vector, count as count_features, vector as vector_of
+from .token_features import REMEMBERED, REMEMBERED_CHARS, Vector, count as count_features, vector as vector_of
 
 Message = Mapping[str, Any]
 
@@ -81,6 +81,18 @@ def _total(counts: Vector, scale: Scale) -> int:
 
 def of_text(text: str, scale: Scale = UNCALIBRATED) -> int:
     return max(bool(text), _total(_count_text(text, scale.tokeniser), scale))
+
+
+def price_of_text(text: str) -> float:
+    """What a text adds to an uncalibrated estimate, which is the rounded sum of its texts and its framing."""
+    return _price_once(text) if len(text) <= REMEMBERED_CHARS else _price(text)
+
+
+def _price(text: str) -> float:
+    return _dot(vector_of(text), _prices(UNCALIBRATED.family, UNCALIBRATED.weights))
+
+
+_price_once: Final = lru_cache(REMEMBERED)(_price)
 
 
 @lru_cache(64)

@@ -47,9 +47,10 @@ BACKLOG = 2_048
 LAST_WRITES_S = 5
 """For the last bytes of streams, after the turns have ended."""
 STARTING_S = 0.005
-COLLECT_AFTER = 10_000
+COLLECT_AFTER = 50_000
 """New objects before Python looks for cycles among them. Its default of 700 makes it look several times in each turn,
-which takes a tenth of the turn's time; a turn makes few cycles, and a thousand of them take a few MB.
+which takes a tenth of the turn's time. Each look also visits what the running turns hold, which is gone soon after. A
+turn makes few cycles, and those of a thousand turns take a few MB.
 """
 LOOPS = (keep_expiring, keep_adopting, keep_counting)
 

@@ -74,9 +74,14 @@ class Rejoin:
         if any(isinstance(entry, Erasure) for entry in later):
             self._turns.drop(stream)
 
-    def follow(self, row: Session, stream: TurnStream, after: int = 0) -> AsyncGenerator[bytes]:
-        """A turn of this process to its end, also if another process had to take it over."""
-        return sse.follow(stream, after, partial(self._from_log, row, stream.seq))
+    def follow(
+        self, row: Session, stream: TurnStream, after: int = 0, *, is_whole: bool = False
+    ) -> AsyncGenerator[bytes]:
+        """A turn of this process to its end, also if another process had to take it over.
+
+        `is_whole`: the event stream ends with this turn.
+        """
+        return sse.follow(stream, after, partial(self._from_log, row, stream.seq), is_whole=is_whole)
 
     def runs_here(self, row: Session, seq: int) -> bool:
         return self._turns.get(row, seq) is not None

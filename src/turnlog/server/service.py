@@ -20,7 +20,7 @@ from ..access.conversations import OwnConversations
 from ..access.relaying import Relaying
 from ..channels.gateway import Gateway
 from ..channels.outbox import UNSENT, WAITING, OutgoingReplies, replies_in
-from ..convlog import ConvLog, Record, channel_of, record_ts
+from ..convlog import ConvLog
 from ..core import keys
 from ..core.events import ApprovalAnswered, Done, ErrorEvent, spoken
 from ..core.principals import Principal
@@ -33,6 +33,7 @@ from ..stores import Ledger
 from ..turns.queue import Ticket
 from ..turns.stream import TurnStream
 from .changes import SessionChanges
+from .convlog_lines import ConvlogLines
 from .daily_usage import DailyUsage
 from .http.auth import Token, Tokens
 from .http.connections import Connections, limits_of
@@ -75,6 +76,7 @@ class Service:
         self._turnlog = turnlog
         self.settings = turnlog.settings
         self.convlog = convlog
+        self._lines = ConvlogLines(convlog, log)
         self.metrics = metrics
         self.log = log
         self.tokens = tokens
@@ -203,45 +205,33 @@ class Service:
 
     async def accept(self, row: Session, text: str, sender: str, accept: Callable[[], Awaitable[Ticket]]) -> Ticket:
         """Accepts a message, and writes it to the convlog while its turn runs, always before the answer."""
-        lock = self.lock(row.id)
-        await lock.acquire()
-        try:
+        async with self.lock(row.id):
             ticket = await accept()
-        except BaseException:
-            lock.release()
-            raise
-        ticket.turn.add_done_callback(partial(self._remember, row))
-        self._spawn(self._note_first(lock, row, text if ticket.stored.result() else "", sender))
+            if ticket.turn.done():  # most messages begin a turn at once
+                self._remember(row, ticket.turn)
+            else:
+                ticket.turn.add_done_callback(partial(self._remember, row))
+            if text and ticket.stored.result():
+                self._lines.add(row, "user", text, sender=sender)
         return ticket
 
     def _remember(self, row: Session, turn: asyncio.Future[tuple[TurnStream, int]]) -> None:
         if not turn.cancelled() and turn.exception() is None:
             self._asked_here[turn.result()[0]] = row
 
-    async def _note_first(self, lock: asyncio.Lock, row: Session, text: str, sender: str) -> None:
-        try:
-            if text:
-                await self.note(row, "user", text, sender=sender)
-        finally:
-            lock.release()
-
     def _accompany(self, stream: TurnStream) -> None:
         self.changes.look()
-        self._spawn(self._watch_turn(stream))
+        stream.on_end(partial(self._end_turn, self.metrics.begin_turn()))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str = "turns") -> None:
         task = asyncio.create_task(_watched(work, name))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _watch_turn(self, stream: TurnStream) -> None:
+    def _end_turn(self, begun_at: float, stream: TurnStream) -> None:
         """Counts the turn, and writes the answer of a page's session to the convlog, even if nobody listens."""
-        begun_at = self.metrics.begin_turn()
-        try:
-            await stream.ended.wait()
-            self.metrics.count_end(stream.events[-1])
-        finally:
-            self.metrics.end_turn(begun_at)
+        self.metrics.count_end(stream.events[-1])
+        self.metrics.end_turn(begun_at)
         for event in stream.events:
             if isinstance(event, ApprovalAnswered):
                 self.metrics.approvals.labels(event.word).inc()
@@ -250,10 +240,21 @@ class Service:
         self.log.info("turn", session=stream.session_id, turn=stream.seq, outcome=_outcome(stream))
         if stream.fenced:
             return  # the process that took over the turn writes it
+        row = self._asked_here.get(stream)
+        if row is not None and not self.lock(stream.session_id).locked():
+            self._note_answer(row, stream)
+        else:
+            self._spawn(self._note_answer_later(stream))
+
+    async def _note_answer_later(self, stream: TurnStream) -> None:
+        """After the message that is being accepted."""
         async with self.lock(stream.session_id):
-            row = self._asked_here.get(stream) or await self._page_session(stream.session_id)
-            if row is not None and (text := spoken(stream.events)):
-                await self.note(row, "assistant", text, sender=row.agent)
+            if row := self._asked_here.get(stream) or await self._page_session(stream.session_id):
+                self._note_answer(row, stream)
+
+    def _note_answer(self, row: Session, stream: TurnStream) -> None:
+        if text := spoken(stream.events):
+            self._lines.add(row, "assistant", text, sender=row.agent)
 
     async def _page_session(self, session_id: str) -> Session | None:
         """The session, if it is the page's: a turn that was resumed answers no message of this process."""
@@ -262,18 +263,6 @@ class Service:
         except NotFound:
             return None
         return row if row.channel == "web" else None
-
-    async def note(self, row: Session, role: str, content: str, *, sender: str) -> None:
-        """Writes one line of the page's convlog. If that fails, the conversation continues."""
-        channel = channel_of(keys.parse(row.key))
-        record = Record(
-            ts=record_ts(), role=role, content=content, channel_id=channel, channel_type=row.channel, sender=sender
-        )
-        try:
-            await self.convlog.write(row.agent, channel, record)
-        except Exception as error:  # noqa: BLE001 - a failing log stops no turn
-            self.log.error("convlog", session=row.id, error=str(error))  # noqa: TRY400 - `report` keeps the trace
-            background.report("convlog", error)
 
     def on_close(self, close: Callable[[], Awaitable[object]]) -> None:
         """Calls this when the server has stopped, to close what a route has opened."""
@@ -286,6 +275,7 @@ class Service:
             await close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=LAST_NOTES_S)
+        await self._lines.finish(LAST_NOTES_S)
 
 
 async def _watched(work: Coroutine[Any, Any, None], name: str) -> None:

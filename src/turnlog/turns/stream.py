@@ -1,7 +1,7 @@
 """The events of one turn, for any number of listeners: each follows from any event on, and gets each once, in order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from ..core import answers
 from ..core.entries import Approval, Assistant, Entry, Failed, text_of
@@ -37,6 +37,7 @@ class TurnStream:
         self.over = False
         """Whether it has told its terminal event, which is the last one."""
         self.ended = asyncio.Event()
+        self._at_end: list[Callable[[TurnStream], object]] = []
         self._listening: list[asyncio.Future[None]] = []
         self._pausing: list[asyncio.Future[None]] = []
 
@@ -62,8 +63,14 @@ class TurnStream:
                 _finish(news)
         if self.over:
             self.ended.set()
+            for call in self._at_end:
+                asyncio.get_running_loop().call_soon(call, self)
             for pause in self._pausing:
                 _finish(pause)
+
+    def on_end(self, call: "Callable[[TurnStream], object]") -> None:
+        """Calls it with this turn soon after its terminal event, which it has not told yet."""
+        self._at_end.append(call)
 
     async def follow(self, after: int = 0) -> AsyncIterator[Event]:
         """Every event from that number on, once and in order, up to the terminal one."""

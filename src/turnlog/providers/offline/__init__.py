@@ -8,7 +8,8 @@ of a real provider. It understands nothing, and says so.
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Sequence
+import math
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from ...core import tokens
@@ -76,13 +77,22 @@ class OfflineProvider:
         return self._tools[1]
 
     def _check_size(self, prompt: Prompt) -> int:
-        """Message by message: the counts of those that were there before are remembered."""
         return _checked(
-            tokens.of_text(prompt.system)
-            + tokens.of_text(self._tools_text(prompt))
-            + tokens.of_messages(prompt.messages),
+            tokens.of_text(prompt.system) + tokens.of_text(self._tools_text(prompt)) + size_of(prompt.messages),
             self.window,
         )
+
+
+def size_of(messages: Sequence[Mapping[str, Any]]) -> int:
+    """As `tokens.of_messages`. Most messages are texts that were in the prompt before: their prices are remembered."""
+    prices: list[float] = []
+    for message in messages:
+        content = message["content"]
+        for block in ({"type": "text", "text": content},) if isinstance(content, str) else content:
+            if block.get("type") != "text":
+                return tokens.of_messages(messages)
+            prices.append(tokens.price_of_text(block["text"]))
+    return max(0, round(math.fsum(prices) + tokens.MESSAGE_TOKENS * len(messages)))
 
 
 def _checked(size: int, window: int) -> int:

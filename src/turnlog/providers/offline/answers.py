@@ -58,6 +58,7 @@ _ASKS = tuple(
 )
 """In this order: a request to search or write may also contain a word for reading."""
 _CALL = re.compile(r"^\s*call\s+(?P<tool>[\w.-]+)\s*(?P<input>\S.*)?$", re.IGNORECASE | re.DOTALL)
+_WHO = re.compile(r"\bwho are you\b", re.IGNORECASE)
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _WORD = re.compile(r"[^\W\d_\u3400-\u9fff]{4,}|\w*\d\w*|[\u3400-\u9fff]")
 _COMMON = frozenset(
@@ -101,7 +102,7 @@ def answer(prompt: Prompt) -> tuple[str, Call | None]:
     def say(phrase: str, **fields: Any) -> str:
         return _PHRASES[phrase][chinese].format(**fields)
 
-    parts = [say("who")] if is_first or re.search(r"\bwho are you\b|你是谁", ask, re.IGNORECASE) else []
+    parts = [say("who")] if is_first or _asks_who(ask) else []
     parts += [say(happened, text=text.strip()[:RESULT_SHOWN_CHARS] or "-") for happened, text in sight.results]
     parts += [say("image")] if sight.picture else []
     if not ask:
@@ -119,6 +120,10 @@ def answer(prompt: Prompt) -> tuple[str, Call | None]:
     else:
         parts.append(say("unknown", seen=seen))
     return "\n\n".join(parts), None
+
+
+def _asks_who(ask: str) -> bool:
+    return "你是谁" in ask or ("are you" in ask.casefold() and bool(_WHO.search(ask)))
 
 
 def _wanted_call(text: str) -> tuple[str, dict[str, Any] | None] | None:
@@ -153,8 +158,8 @@ def look(prompt: Prompt) -> Sight:
     said: list[str] = []
     answered: list[str] = []
     for index, message in enumerate(prompt.messages):
-        role, blocks = str(message["role"]), blocks_of(message["content"])
-        texts = [_text(block) for block in blocks]
+        role, blocks = message["role"], blocks_of(message["content"])
+        texts = [_text(blocks[0])] if len(blocks) == 1 else [_text(block) for block in blocks]
         if index < 2:  # in later messages these words are a quotation
             found = [_lead_of(text) if text.startswith((PINS_NOTE, *_SUMMARY_NOTES)) else {} for text in texts]
             lead.update(pair for part in found for pair in part.items())

@@ -197,7 +197,7 @@ def _frames(rejoin: Rejoin, access: Access, row: Session, ticket: Ticket) -> Asy
         return _of_first(rejoin, access, row, ticket)
     taken = ticket.turn
     if taken.done() and not taken.cancelled() and taken.exception() is None:  # most messages begin a turn at once
-        return rejoin.follow(row, *taken.result())
+        return rejoin.follow(row, *taken.result(), is_whole=True)
     return _of_ticket(rejoin, row, ticket)
 
 

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, cast
 
@@ -47,6 +48,8 @@ SINGLE = frozenset(
     )
 )
 """Headers that may occur once only: of two, a proxy in front of this server may have used the other one."""
+ADDRESS_MAX_CHARS = 64
+"""Of an IPv6 address with its zone. A longer name is none, and is not remembered."""
 TRACE = (b"traceparent", b"tracestate", b"baggage")
 HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
@@ -113,10 +116,7 @@ class Gate:
         name = parts[1] or parts[2]
         if name.lower().rstrip(".") in self._hosts:
             return True
-        try:
-            return bool(ipaddress.ip_address(name))
-        except ValueError:
-            return False
+        return len(name) <= ADDRESS_MAX_CHARS and _is_address(name)
 
     async def _check_token(self, request: "GatedRequest") -> None:
         if request.path in WITHOUT_STORE:
@@ -169,6 +169,15 @@ class Gate:
             return None, True
         text = bearer or key
         return (await self._service.tokens.of_bearer(text), True) if text else (None, False)
+
+
+@lru_cache(256)
+def _is_address(name: str) -> bool:
+    """Remembered, because most clients use one name."""
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
 
 
 _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::\d{1,5})?\Z")
@@ -301,7 +310,7 @@ def _limited(request: GatedRequest, receive: Receive, idle_s: float) -> Receive:
 
     async def counted() -> Any:
         nonlocal seen, more
-        message: Any = await (_soon(receive, idle_s) if more else receive())
+        message: Any = await (_rest_of(request, receive, idle_s) if more else receive())
         more = message.get("more_body", False)
         seen += len(message.get("body", b""))
         if seen > most:
@@ -311,10 +320,18 @@ def _limited(request: GatedRequest, receive: Receive, idle_s: float) -> Receive:
     return cast("Receive", counted)
 
 
+async def _rest_of(request: GatedRequest, receive: Receive, idle_s: float) -> Any:
+    is_here = request.connection is not None and request.connection.has_whole_request
+    message: Any = await (receive() if is_here else _soon(receive, idle_s))
+    if message["type"] == "http.disconnect":
+        raise Refusal("the client left before the end of the body", code="incomplete", hint="Send it again.")
+    return message
+
+
 async def _soon(receive: Receive, idle_s: float) -> Any:
     try:
         async with asyncio.timeout(idle_s):
-            message = await receive()
+            return await receive()
     except TimeoutError as error:
         raise Refusal(
             "the body stopped arriving",
@@ -323,9 +340,6 @@ async def _soon(receive: Receive, idle_s: float) -> Any:
             hint="Send it again.",
             headers={"Connection": "close"},
         ) from error
-    if message["type"] == "http.disconnect":
-        raise Refusal("the client left before the end of the body", code="incomplete", hint="Send it again.")
-    return message
 
 
 async def _refuse_in_family(request: GatedRequest, error: TurnlogError, send: Send) -> None:

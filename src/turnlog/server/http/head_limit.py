@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from . import problems
 from .connections import Connections
+from .joined_head import JoinedHead
 from .problems import Refusal
 
 HEAD_MAX_BYTES = 65_536
@@ -44,7 +45,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._dropped: Refusal | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", JoinedHead(transport, self.loop)))
         self._expect_within(self._head_s, "head")
         if self._dropped is not None:  # while it was being accepted
             self.drop(self._dropped)
@@ -127,6 +128,11 @@ class LimitedConnection(HttpToolsProtocol):
             self._close_with(why)
         else:  # a browser that connects in advance would read a text as the answer to its next request
             self.transport.close()
+
+    @property
+    def has_whole_request(self) -> bool:
+        """Whether everything that was sent so far is complete: then no body has to be waited for."""
+        return self._whole
 
     @property
     def _is_idle(self) -> bool:

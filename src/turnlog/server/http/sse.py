@@ -69,12 +69,21 @@ def of_turn(stream: TurnStream, index: int, event: Event) -> bytes:
     return frame(event, at=f"{stream.seq}-{stream.first + index}")
 
 
+class LastChunk(bytes):
+    """The frames that end an event stream: the end of the answer is sent with them."""
+
+
 async def follow(
-    stream: TurnStream, after: int = 0, elsewhere: Callable[[], AsyncGenerator[bytes]] | None = None
+    stream: TurnStream,
+    after: int = 0,
+    elsewhere: Callable[[], AsyncGenerator[bytes]] | None = None,
+    *,
+    is_whole: bool = False,
 ) -> AsyncGenerator[bytes]:
     """The frames of a turn from that event on, several in one chunk if several wait.
 
     Without the terminal event if another process took the turn over: it continues there, and `elsewhere` has the rest.
+    `is_whole`: the event stream ends with this turn.
     """
     slow, is_first = False, True
     while await stream.reach(after):
@@ -89,7 +98,9 @@ async def follow(
         if not frames:
             continue
         start = time.monotonic()
-        yield b"".join(frames)
+        chunk = b"".join(frames)
+        is_last = is_whole and stream.over and not stream.fenced and after == len(stream.events)
+        yield LastChunk(chunk) if is_last else chunk
         slow = time.monotonic() - start > SLOW_S
     if stream.fenced and elsewhere is not None:
         async with aclosing(elsewhere()) as rest:
@@ -135,6 +146,7 @@ class EventStream:
         """Whether the pump was cancelled here, and not by whoever runs the request."""
         self._attending: asyncio.Task[None] | None = None
         self._has_head = False
+        self._has_end = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._streams.add(self)
@@ -155,7 +167,7 @@ class EventStream:
                 await asyncio.wait({self._attending})
         if self._attending is not None and not self._attending.cancelled():
             self._attending.result()
-        if not self._has_left:
+        if not self._has_left and not self._has_end:
             await self._send_head(send)
             last = b"retry: %d\n: closing\n\n" % RETRY_MS if self._closing else b""
             await send({"type": "http.response.body", "body": last, "more_body": False})
@@ -167,7 +179,9 @@ class EventStream:
 
     async def _write(self, send: Send, chunk: bytes) -> None:
         await self._send_head(send)
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        is_last = isinstance(chunk, LastChunk)
+        self._has_end = self._has_end or is_last
+        await send({"type": "http.response.body", "body": chunk, "more_body": not is_last})
 
     def _begin_attending(self, receive: Receive, send: Send) -> None:
         self._attending = asyncio.create_task(self._attend(receive, send))
@@ -180,7 +194,8 @@ class EventStream:
             while not (await asyncio.wait({leaving}, timeout=KEEPALIVE_S))[0]:
                 if not await self._may_listen():
                     return
-                await self._write(send, b": still here\n\n")
+                if not self._has_end:  # it may wait for a slow reader
+                    await self._write(send, b": still here\n\n")
             self._has_left = True
         finally:
             leaving.cancel()
@@ -205,7 +220,8 @@ class EventStream:
         except Exception as error:  # noqa: BLE001 - the outermost edge
             # The status line is sent already: the error is sent as an event.
             self._on_error(error)
-            await self._write(send, frame(of_error(error)))
+            if not self._has_end:
+                await self._write(send, frame(of_error(error)))
 
     def close(self) -> None:
         """The server is closing: tells the client to reconnect."""
