@@ -229,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif reply.breaks:
             for piece in frames[: _first_piece(frames) + 1]:
                 self._send(piece)
-            while reply.breaks == "stall" and not self.owner.left.is_set() and not self.owner._closing.wait(0.02):
+            while reply.breaks == "stall" and not self.owner._closing.wait(0.02):
                 self._send(b": still here\n\n")
             self._end(reply.breaks == "hang_up")
         else:

@@ -201,7 +201,9 @@ def test_a_line_that_is_refused_costs_no_other_line_its_place():
         lines = Lines()
         backend = PostgresBackend(lines)
         texts = ["one", "refused", *(f"line {n}" for n in range(LINES_MAX))]
-        ends = await asyncio.gather(*(backend.append("main", record(text)) for text in texts), return_exceptions=True)
+        ends = await asyncio.gather(
+            *(backend.append([("main", record(text))]) for text in texts), return_exceptions=True
+        )
         assert [type(end) for end in ends] == [type(None), StoreError, *[type(None)] * LINES_MAX]
         assert len(lines.written) == LINES_MAX + 1
 
@@ -213,7 +215,7 @@ def test_nobody_waits_for_a_line_that_is_no_longer_written():
         lines = Lines()
         lines.hangs = True
         backend = PostgresBackend(lines)
-        waiting = [asyncio.ensure_future(backend.append("main", record(str(n)))) for n in range(LINES_MAX * 2)]
+        waiting = [asyncio.ensure_future(backend.append([("main", record(str(n)))])) for n in range(LINES_MAX * 2)]
         await asyncio.sleep(0.01)
         lines.tasks[0].cancel()
         ends = await asyncio.gather(*waiting, return_exceptions=True)

@@ -95,7 +95,7 @@ def test_the_agent_of_a_new_chat_is_picked_in_the_composer_and_what_is_typed_goe
         await page.fill("#message", "A question for the other agent")
         await page.get_by_label("Agent of this chat").select_option("plain")
         await page.wait_for_url("**/chat/plain")
-        assert await page.input_value("#message") == "A question for the other agent"
+        await visitor.until("document.getElementById('message')?.value === 'A question for the other agent'")
         assert await page.locator("#pick-model").count() == 0
         await page.keyboard.press("Enter")
         await page.locator("#log .msg.user", has_text="other agent").wait_for()
