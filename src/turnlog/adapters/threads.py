@@ -21,6 +21,7 @@ from ..core.session import Session
 from ..core.strict_json import fields_in
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores import Appended
 from ..stores.finding import every_row
 from . import checkpoints, langchain_messages
 from .checkpoints import APP, ChannelFacts, CheckpointAddress, PendingFact, StoredCheckpoint
@@ -151,10 +152,15 @@ class LangGraphThreads:
         bodies.append(Facts(app=APP, put={**values, **names, stored.address.key: stored.fact}))
         expected = (APP, checkpoints.DROPPED, self._dropped.get(row.incarnation))
         appended = await log.append_to(t, row, bodies, expect_fact=expected)
-        if self._looked.setdefault(row.incarnation, appended[0].seq - 1) == appended[0].seq - 1:
-            self._looked[row.incarnation] = appended[-1].seq
+        self._wrote(row, appended)
         self._known.put(row, values | elements)
         self._projected.setdefault(row.incarnation, set()).update(name for name, _ in messages)
+
+    def _wrote(self, row: Session, appended: Appended) -> None:
+        """What this process has written follows what it has looked at, unless somebody else wrote in between."""
+        before = appended[0].seq - 1
+        if self._looked.setdefault(row.incarnation, before) == before:
+            self._looked[row.incarnation] = appended[-1].seq
 
     async def _learn(self, t: Turnlog, row: Session) -> None:
         self.forget(row)
@@ -211,7 +217,7 @@ class LangGraphThreads:
             left = [key for key in once if key not in there]
             try:
                 expected = (APP, left[0], None) if left else None
-                await log.append_to(t, row, [Facts(app=APP, put=put)], expect_fact=expected)
+                self._wrote(row, await log.append_to(t, row, [Facts(app=APP, put=put)], expect_fact=expected))
                 return
             except NotFound:
                 log.forget()
