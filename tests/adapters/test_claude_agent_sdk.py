@@ -162,7 +162,8 @@ def test_lines_after_one_that_was_erased_follow_the_one_before_it(tmp_path):
     async def work():
         url = f"sqlite:{tmp_path}/a.db"
         store = TurnlogSessionStore(url)
-        await store.append(KEY, [line("a", None), line("b", "a"), line("c", "b"), line("d", "b"), line("e", "d")])
+        await store.append(KEY, [line("a", None), line("b", "a"), line("x", "a"), line("y", "of another transcript")])
+        await store.append(KEY, [line("c", "b"), line("d", "b"), line("e", "d")])
         await store.aclose()
         async with turnlog.open(url) as t:
             [row] = (await t.sessions.list()).items
@@ -173,4 +174,5 @@ def test_lines_after_one_that_was_erased_follow_the_one_before_it(tmp_path):
         await store.aclose()
         return [(one["uuid"], one["parentUuid"]) for one in found]
 
-    assert asyncio.run(work()) == [("a", None), ("c", "a"), ("d", "a"), ("e", "d")]
+    beside = [("x", "a"), ("y", "of another transcript")]
+    assert asyncio.run(work()) == [("a", None), *beside, ("c", "a"), ("d", "a"), ("e", "d")]

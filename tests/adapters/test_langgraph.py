@@ -376,11 +376,24 @@ def test_a_thread_goes_on_without_a_message_that_was_erased(tmp_path, store):
             entries = await t.store.read(row.id)
             await t.store.erase(row.id, [one.seq for one in entries if erasing.holds(one, "message 5")], redact=True)
 
+    running = TurnlogSaver(url)
+    assert running.get(config())["channel_values"]["messages"] == said
     asyncio.run(erase())
-    saver = TurnlogSaver(url)
     left = [*said[:5], *said[6:]]
+    assert running.get(config())["channel_values"]["messages"] == left
+    running.close()
+    saver = TurnlogSaver(url)
     assert saver.get(config())["channel_values"]["messages"] == left
     put_messages(saver, left[:-1])
     assert saver.get(config())["channel_values"]["messages"] == left[:-1]
     assert all("message 5" not in str(one) for one in saver.list(config()))
+    saver.copy_thread("t", "copy")
     saver.close()
+
+    async def largest():
+        async with turnlog.open(url) as t:
+            rows = (await t.sessions.list()).items
+            facts = [entry for row in rows for entry in await t.store.read(row.id) if isinstance(entry, Facts)]
+            return max(sum(key.startswith("e|") for key in entry.put) for entry in facts)
+
+    assert asyncio.run(largest()) == 1

@@ -127,3 +127,13 @@ def test_every_field_of_a_plain_entry_is_looked_at():
     common = {"seq", "ts", "after", "unknown", "raw", "erased"}
     assert set(User.__struct_fields__) == common | {"content", "message_id", "dedupe_id", "sender", "from_"}
     assert set(Assistant.__struct_fields__) == common | {"content", "model", "usage", "stop"}
+
+
+def test_a_block_whose_type_is_of_another_class_is_refused_alone():
+    class Kind(str):
+        pass
+
+    entry = Assistant(content=[{"type": Kind("text"), "text": "hi"}])
+    assert not talk.is_plain_talk(entry)
+    with pytest.raises(UsageError):
+        native.encode_stored(entry)

@@ -10,6 +10,7 @@ from turnlog.core.principals import OWNER
 from turnlog.core.session import Session
 from turnlog.errors import StoreUnavailable
 from turnlog.runtime import background
+from turnlog.server import convlog_lines
 from turnlog.server.convlog_lines import TOGETHER_MAX, ConvlogLines
 from turnlog.server.daily_usage import USAGE, DailyUsage
 from turnlog.server.http.auth import TOKEN_SPACES, Tokens
@@ -107,5 +108,51 @@ def test_the_answer_follows_its_message_even_if_it_ends_before_the_message_is_ac
             await service.accept(row, "asked", "ann", accepted_late)
             await service.close()
             assert await contents(convlog) == ["asked", "answered"]
+
+    asyncio.run(go())
+
+
+def test_words_in_lines_that_still_wait_are_found_and_erased():
+    async def go():
+        async with open_convlog("memory:") as convlog:
+            lines = ConvlogLines(convlog, open_log(io.StringIO()))
+            lines.add(ROW, "user", "my password is hunter2", sender="ann")
+            assert await lines.holding(["hunter2"]) == [("main", CHANNEL, 1)]
+            lines.add(ROW, "assistant", "hunter2 is no good password", sender="main")
+            assert await lines.erase("main", CHANNEL, ["hunter2"]) == 2
+            await lines.finish(10)
+            assert "hunter2" not in str(await contents(convlog))
+
+    asyncio.run(go())
+
+
+class StandingStill:
+    def __init__(self):
+        self.goes_on = asyncio.Event()
+        self.written = 0
+
+    async def write_all(self, lines):
+        await self.goes_on.wait()
+        self.written += len(lines)
+
+
+def test_a_convlog_that_stands_still_stops_nobody_and_takes_limited_room(monkeypatch):
+    monkeypatch.setattr(convlog_lines, "WAITING_CHARS", 20_000)
+    monkeypatch.setattr(convlog_lines, "WAITING_MAX_CHARS", 100_000)
+    monkeypatch.setattr(convlog_lines, "ROOM_S", 0.01)
+
+    async def go():
+        convlog, out = StandingStill(), io.StringIO()
+        lines = ConvlogLines(convlog, open_log(out))
+        for _ in range(200):
+            lines.add(ROW, "user", "x" * 1_000, sender="ann")
+            await lines.room()
+        await lines.finish(0.01)
+        convlog.goes_on.set()
+        await lines.flush()
+        told = [json.loads(line) for line in out.getvalue().splitlines()]
+        assert convlog.written + sum(one["lines"] for one in told if "left out" in one["error"]) == 200
+        assert convlog.written <= 100_000 // 2_000 + 1
+        assert "not written before the server stopped" in told[0]["error"]
 
     asyncio.run(go())

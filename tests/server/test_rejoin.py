@@ -527,3 +527,27 @@ def test_the_end_of_an_answer_is_sent_with_its_last_event():
     assert start["type"] == "http.response.start"
     assert [body["more_body"] for body in bodies] == [True, False]
     assert b'"type":"done"' in bodies[-1]["body"]
+
+
+def test_a_stream_that_is_closed_while_a_slow_reader_keeps_its_end_still_ends():
+    async def last():
+        yield sse.LastChunk(b"data: done\n\n")
+
+    async def go():
+        listener, told, slow = Listener(), [], asyncio.Event()
+
+        async def send(message):
+            told.append(message)
+            if message.get("body") == b"data: done\n\n":
+                slow.set()
+                await asyncio.Event().wait()
+
+        listener.send = send
+        stream, request = listener.stream(last())
+        await slow.wait()
+        stream.close()
+        await request
+        assert told[-1]["more_body"] is False
+        assert told[-1]["body"].startswith(b"retry: ")
+
+    asyncio.run(go())

@@ -12,7 +12,8 @@ import pytest
 
 import turnlog
 from turnlog import Query, open_store
-from turnlog.core.entries import Assistant
+from turnlog.core.entries import Assistant, Facts
+from turnlog.stores.jsonl.fact_index import NOTHING, FactIndexFile
 from turnlog.testing import ScriptedProvider, entry, opened, said
 
 ROOT = Path(__file__).parents[2]
@@ -208,3 +209,26 @@ def test_an_index_that_was_removed_is_made_again_by_the_next_append(tmp_path):
             return sorted((row.id, row.title) for row in (await store.find(Query())).items)
 
     assert asyncio.run(work()) == [("s1", "later"), ("s2", "")]
+
+
+def test_an_index_of_facts_that_is_opened_during_an_append_knows_where_the_file_ended(tmp_path, monkeypatch):
+    told = []
+    written = FactIndexFile.written
+    monkeypatch.setattr(FactIndexFile, "written", lambda self, *given: told.append(given[1]) or written(self, *given))
+
+    async def work():
+        async with open_store(f"jsonl:{tmp_path}") as store:
+            await store.append("s1", [opened("s1", peer="s1"), Facts(app="a", put={"k": 1})])
+        async with open_store(f"jsonl:{tmp_path}") as store:
+            request = store._syncer.request
+
+            def opens_the_index(fd):
+                store._facts.of(store._files.known("s1").folder)._open()
+                return request(fd)
+
+            monkeypatch.setattr(store._syncer, "request", opens_the_index)
+            await store.append("s1", [entry(type="title", title="later")])
+            return await store.facts("s1", "a")
+
+    assert [fact.value for fact in asyncio.run(work())] == [1]
+    assert [before == NOTHING for before in told] == [True, False]

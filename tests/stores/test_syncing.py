@@ -1,6 +1,7 @@
 """Syncs: in threads unless the loop is the engine's, many by one flush; failures reach those they concern alone."""
 
 import asyncio
+import copy
 import errno
 import os
 import threading
@@ -12,6 +13,8 @@ from turnlog.runtime.engine import Engine
 from turnlog.stores import open_store
 from turnlog.stores.disk import syncing
 from turnlog.stores.disk.syncing import Syncer, aside
+
+from ..waiting import GIVES_UP_S
 
 
 def files(tmp_path, count):
@@ -167,3 +170,45 @@ def test_the_engines_loop_waits_longer_for_a_disk_than_a_callers_own(tmp_path):
     engine = Engine()
     assert not engine.run(work("engine"))
     engine.close()
+
+
+@pytest.mark.parametrize("missing", ["descriptor", "thread"])
+def test_without_a_descriptor_or_a_thread_for_a_single_sync_it_is_done_another_way(tmp_path, monkeypatch, missing):
+    def no_descriptor(*_):
+        raise OSError(errno.EMFILE, "too many open files")
+
+    def no_thread(*_):
+        raise RuntimeError("can't start new thread")
+
+    async def go():
+        with monkeypatch.context() as patched:
+            if missing == "descriptor":
+                patched.setattr(os, "eventfd", no_descriptor)
+            else:
+                patched.setattr(threading.Thread, "start", no_thread)
+            if missing == "descriptor":
+                await syncer.request(fds[0])
+            else:
+                with pytest.raises(OSError, match="start new thread"):
+                    await syncer.request(fds[0])
+        for _ in range(3):
+            await syncer.request(fds[0])
+        syncer.close()
+
+    syncer, fds = Syncer(), files(tmp_path, 1)
+    asyncio.run(go())
+    os.close(fds[0])
+
+
+def test_a_forked_child_leaves_the_parents_single_sync_alone(tmp_path, monkeypatch):
+    async def go():
+        await syncer.request(fds[0])
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            copy.copy(syncer._single).close()
+        await asyncio.wait_for(syncer.request(fds[0]), GIVES_UP_S)
+        syncer.close()
+
+    syncer, fds = Syncer(), files(tmp_path, 1)
+    asyncio.run(go())
+    os.close(fds[0])

@@ -11,7 +11,7 @@ A line that comes again with the same `uuid` is not stored again, whichever proc
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
@@ -261,30 +261,42 @@ async def _lines(t: Turnlog, log: SessionLog) -> list[Line] | None:
         if any(mark.kind == "rewind" for mark in row.marks):
             path = live_path(marks_of(entries), entries[-1].seq)
             entries = [entry for entry in entries if on_path(entry.seq, path)]
-        return _joined(entries) or None
+        lines = [line for entry in entries if (line := _line(entry)) is not None]
+        if any(entry.erased for entry in entries):
+            lines = _joined(entries, await _erased_parents(t, row, lines))
+        return lines or None
     return None
 
 
-def _joined(entries: Sequence[Entry]) -> list[Line]:
-    """Their lines. Those that followed a line that was erased follow the one before it: each names its parent, and
-    readers go from parent to parent.
+async def _erased_parents(t: Turnlog, row: Session, lines: Sequence[Line]) -> set[str]:
+    """Lines that were stored here, are named as parents, and are gone."""
+    ids = {line.get("uuid") for line in lines}
+    parents = [parent for line in lines if isinstance(parent := line.get("parentUuid"), str) and parent not in ids]
+    if not parents:
+        return set()
+    names = {_name({"uuid": parent}) or "": parent for parent in parents}
+    facts = await t.store.facts(row.id, APP, keys=list(names), incarnation=row.incarnation)
+    return {names[fact.key] for fact in facts}
+
+
+def _joined(entries: Sequence[Entry], erased: Collection[str]) -> list[Line]:
+    """Their lines. Those that followed an erased one follow the line before it: each names its parent, and readers go
+    from parent to parent.
     """
     lines: list[Line] = []
-    ids: set[str] = set()
-    before: str | None = None
     adopted: dict[str, str | None] = {}
-    has_gaps = False
+    last: str | None = None
+    before_gap: str | None = None
     for entry in entries:
-        has_gaps = has_gaps or entry.erased
+        if entry.erased:
+            before_gap = last
         if (line := _line(entry)) is None:
             continue
         parent, name = line.get("parentUuid"), line.get("uuid")
-        if has_gaps and isinstance(parent, str) and parent not in ids:
-            line = {**line, "parentUuid": adopted.setdefault(parent, before)}
+        if parent in erased:
+            line = {**line, "parentUuid": adopted.setdefault(parent, before_gap)}
         lines.append(line)
-        if isinstance(name, str):
-            ids.add(name)
-            before = name
+        last = name if isinstance(name, str) else last
     return lines
 
 

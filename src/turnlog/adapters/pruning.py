@@ -4,7 +4,7 @@ Values and elements are shared between checkpoints, so what goes is found from w
 delta channels needs its ancestors up to the one that holds a snapshot: those stay with it.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
@@ -22,7 +22,8 @@ from .threads import LangGraphThreads
 
 DROPPED_AT_ONCE = 5_000
 """The names in one entry."""
-COPIED_AT_ONCE = 2_000
+COPIED_AT_ONCE = 500
+"""The entries in one append."""
 RACES_MAX = 20
 _OF_CHECKPOINTS = ("c|", "b|", "e|", "w|")
 _DELTAS = "counters_since_delta_snapshot"
@@ -71,10 +72,13 @@ class Pruning:
         ordered = [fact for fact in ordered if fact.key != checkpoints.DROPPED]
         log = self._threads.log_of(target)
         bodies: list[Entry] = [replace(entry, seq=0, ts="", after=None) for entry in reversed(messages)]
-        for some in _pieces(ordered, COPIED_AT_ONCE):
-            bodies.append(Facts(app=APP, put={fact.key: fact.value for fact in some}))
+        for entry in _put_again(ordered):
+            bodies.append(entry)
+            if len(bodies) >= COPIED_AT_ONCE:
+                await log.append(t, bodies)
+                bodies = []
+        if bodies:
             await log.append(t, bodies)
-            bodies = []
 
     async def _keep(self, t: Turnlog, thread: str, choose: Choice) -> None:
         for _ in range(RACES_MAX):
@@ -150,13 +154,17 @@ class Pruning:
         """
         seqs, names = {fact.seq for fact in gone}, {fact.key for fact in gone}
         moved = [fact for fact in facts if fact.seq in seqs and fact.key not in names]
-        bodies: list[Entry] = [
-            Facts(app=APP, put={fact.key: fact.value for fact in some}) for some in _pieces(moved, COPIED_AT_ONCE)
-        ]
+        bodies: list[Entry] = [*_put_again(moved)]
         bodies += [Facts(app=APP, drop=tuple(fact.key for fact in some)) for some in _pieces(gone, DROPPED_AT_ONCE)]
         await log.append(t, [*bodies, Facts(app=APP, put={checkpoints.DROPPED: len(gone)})], row=row)
         self._threads.forget(row)
         await t.store.erase(row.id, sorted(seqs), by="langgraph", incarnation=row.incarnation)
+
+
+def _put_again(facts: Sequence[Fact]) -> Iterator[Facts]:
+    """Entries that put these facts, in their order: one for each, as they may be large, and can be erased alone."""
+    for fact in facts:
+        yield Facts(app=APP, put={fact.key: fact.value})
 
 
 F = TypeVar("F")

@@ -14,13 +14,14 @@ from typing import Any, cast
 from msgspec import Struct
 
 from ..core import keys as session_keys
-from ..core.entries import Entry, Facts
+from ..core.entries import Entry, Erasure, Facts
 from ..core.facts import Fact
 from ..core.query import Query
 from ..core.session import Session
 from ..core.strict_json import fields_in
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores import Appended
 from ..stores.finding import every_row
 from . import checkpoints, langchain_messages
 from .checkpoints import APP, ChannelFacts, CheckpointAddress, PendingFact, StoredCheckpoint
@@ -30,6 +31,8 @@ CHANNEL = "langgraph"
 REMEMBERED_BYTES = 64 * 1024 * 1024
 LOGS_MAX = 4096
 RACES_MAX = 20
+NEW_MAX = 64
+"""If more entries were written since the last look for erasures, everything is read anew."""
 
 
 class Remembered:
@@ -85,6 +88,8 @@ class FoundCheckpoint(Struct, frozen=True):
     values: dict[str, Any]
     """Elements by key."""
     writes: list[PendingFact]
+    lacks_elements: bool
+    """They were erased, or dropped by another process while this one was reading."""
 
 
 class NewCheckpoint(Struct, frozen=True):
@@ -106,6 +111,8 @@ class LangGraphThreads:
         """Incarnation of the session → ids of messages that are in its log."""
         self._dropped: dict[str, int | None] = {}
         """Incarnation of the session → the entry of `checkpoints.DROPPED` that what is remembered relies on."""
+        self._looked: dict[str, int] = {}
+        """Incarnation of the session → the entry up to which nothing that is remembered was erased."""
 
     async def put(self, t: Turnlog, thread: str, new: NewCheckpoint) -> None:
         log = self.log_of(thread)
@@ -144,9 +151,16 @@ class LangGraphThreads:
         bodies += [Facts(app=APP, put={key: value}) for key, value in elements.items()]
         bodies.append(Facts(app=APP, put={**values, **names, stored.address.key: stored.fact}))
         expected = (APP, checkpoints.DROPPED, self._dropped.get(row.incarnation))
-        await log.append_to(t, row, bodies, expect_fact=expected)
+        appended = await log.append_to(t, row, bodies, expect_fact=expected)
+        self._wrote(row, appended)
         self._known.put(row, values | elements)
         self._projected.setdefault(row.incarnation, set()).update(name for name, _ in messages)
+
+    def _wrote(self, row: Session, appended: Appended) -> None:
+        """What this process has written follows what it has looked at, unless somebody else wrote in between."""
+        before = appended[0].seq - 1
+        if self._looked.setdefault(row.incarnation, before) == before:
+            self._looked[row.incarnation] = appended[-1].seq
 
     async def _learn(self, t: Turnlog, row: Session) -> None:
         self.forget(row)
@@ -158,6 +172,23 @@ class LangGraphThreads:
         self._known.forget(row)
         self._projected.pop(row.incarnation, None)
         self._dropped.pop(row.incarnation, None)
+        self._looked.pop(row.incarnation, None)
+
+    async def _forget_erased(self, t: Turnlog, row: Session) -> None:
+        """Forgets what is remembered if words of the session were erased since, by whomever."""
+        last = (await t.store.describe(row.id, incarnation=row.incarnation)).last_seq
+        looked = self._looked.get(row.incarnation, last)
+        if looked < last:
+            new = await t.store.read(row.id, after=looked, limit=NEW_MAX + 1, incarnation=row.incarnation)
+            if len(new) > NEW_MAX or any(isinstance(entry, Erasure) for entry in new):
+                self._known.forget(row)
+        self._looked[row.incarnation] = last
+
+    async def _was_dropped(self, t: Turnlog, row: Session) -> bool:
+        """Whether something was dropped since this process has looked last."""
+        before = self._dropped.get(row.incarnation)
+        await self._learn(t, row)
+        return self._dropped[row.incarnation] != before
 
     async def _unprojected(self, t: Turnlog, row: Session, held: Sequence[Any]) -> list[tuple[str, Entry]]:
         """The messages that are not in the log yet, each once."""
@@ -186,7 +217,7 @@ class LangGraphThreads:
             left = [key for key in once if key not in there]
             try:
                 expected = (APP, left[0], None) if left else None
-                await log.append_to(t, row, [Facts(app=APP, put=put)], expect_fact=expected)
+                self._wrote(row, await log.append_to(t, row, [Facts(app=APP, put=put)], expect_fact=expected))
                 return
             except NotFound:
                 log.forget()
@@ -205,8 +236,14 @@ class LangGraphThreads:
             if row is None:
                 return None
             with suppress(NotFound):
-                found = await self._one(t, row, address)
-                return (await self._whole(t, row, thread, [found], serde))[0] if found else None
+                await self._forget_erased(t, row)
+                stored = await self._one(t, row, address)
+                if stored is None:
+                    return None
+                [found] = await self._whole(t, row, thread, [stored], serde)
+                if found.lacks_elements and await self._was_dropped(t, row):
+                    continue
+                return found
             log.forget()
         return None
 
@@ -236,7 +273,10 @@ class LangGraphThreads:
         self, t: Turnlog, thread: str, stored: Sequence[StoredCheckpoint], serde: checkpoints.Serializer
     ) -> "list[FoundCheckpoint]":
         row = await self.log_of(thread).known(t)
-        return await self._whole(t, row, thread, stored, serde) if row else []
+        if row is None:
+            return []
+        await self._forget_erased(t, row)
+        return await self._whole(t, row, thread, stored, serde)
 
     async def _whole(
         self,
@@ -265,7 +305,8 @@ class LangGraphThreads:
             writes = await t.store.facts(row.id, APP, prefix=one.address.writes, incarnation=row.incarnation)
             pending = sorted((checkpoints.read_write(fact.value) for fact in writes), key=lambda write: write.order)
             channels = {name: values[key] for name, key in names.items() if key in values} | one.inline
-            found.append(FoundCheckpoint(thread, one, inner, channels, elements, pending))
+            lacks = len(elements) < len(parts)
+            found.append(FoundCheckpoint(thread, one, inner, channels, elements, pending, lacks))
         return found
 
     async def _values(self, t: Turnlog, row: Session, keys: Collection[str]) -> dict[str, Any]:

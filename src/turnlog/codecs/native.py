@@ -123,7 +123,7 @@ def _plain_line(entry: Entry) -> tuple[bytes, int] | None:
         return None
     try:
         line = _encoder.encode(entry)
-    except UnicodeEncodeError:  # two lone surrogates may be read back as one character
+    except (UnicodeEncodeError, TypeError):  # two lone surrogates may be read back as one character
         return None
     if len(line) > ENTRY_MAX_BYTES:
         return None

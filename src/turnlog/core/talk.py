@@ -51,9 +51,10 @@ def _are_texts(content: Any) -> bool:
     if content.__class__ is not list:
         return False
     for block in content:
-        if block.__class__ is not dict or len(block) != 2 or block.get("type") != "text":
+        if block.__class__ is not dict or len(block) != 2:
             return False
-        if block.get("text").__class__ is not str:
+        kind, text = block.get("type"), block.get("text")
+        if kind.__class__ is not str or kind != "text" or text.__class__ is not str:
             return False
     return True
 

@@ -135,7 +135,7 @@ class Service:
             derived=asked.derived,
             apply=asked.apply,
             by=who,
-            convlog=self.convlog,
+            convlog=self._lines,
         )
 
     async def import_path(self, path: Path, agent: str) -> "list[Imported]":
@@ -213,6 +213,7 @@ class Service:
                 ticket.turn.add_done_callback(partial(self._remember, row))
             if text and ticket.stored.result():
                 self._lines.add(row, "user", text, sender=sender)
+                await self._lines.room()
         return ticket
 
     def _remember(self, row: Session, turn: asyncio.Future[tuple[TurnStream, int]]) -> None:
@@ -230,12 +231,18 @@ class Service:
 
     def _end_turn(self, begun_at: float, stream: TurnStream) -> None:
         """Counts the turn, and writes the answer of a page's session to the convlog, even if nobody listens."""
-        self.metrics.count_end(stream.events[-1])
         self.metrics.end_turn(begun_at)
+        self.turns.end(stream)
+        try:
+            self._end(stream)
+        except Exception as error:  # noqa: BLE001 - it is reported, and the other turns go on
+            background.report("turns", error)
+
+    def _end(self, stream: TurnStream) -> None:
+        self.metrics.count_end(stream.events[-1])
         for event in stream.events:
             if isinstance(event, ApprovalAnswered):
                 self.metrics.approvals.labels(event.word).inc()
-        self.turns.end(stream)
         self.changes.look()
         self.log.info("turn", session=stream.session_id, turn=stream.seq, outcome=_outcome(stream))
         if stream.fenced:

@@ -22,11 +22,7 @@ SCALES = "scales"
 """The ledger's space for: model → its Scale."""
 ALWAYS = 20
 EVERY = 10
-KNOWN = 200
-EVERY_KNOWN = 50
-"""The first 20 reports of a model are all used, then one in ten, and after 200 one in fifty: counting a long prompt
-takes milliseconds, and a lesson changes little by then.
-"""
+"""The first 20 reports of a model are all used, later ones one in ten: counting a long prompt takes milliseconds."""
 GROWTH_MIN_TOKENS = 200
 """A request that has grown by less is skipped, and the next one is compared with the same earlier request."""
 COMPARED_SESSIONS = 64
@@ -113,7 +109,7 @@ class Calibration:
         if limits.estimator != "calibrated" or not reported:
             return scale
         seen = self._reports[model] = self._reports.get(model, 0) + 1
-        if seen > ALWAYS and seen % (EVERY if seen <= KNOWN else EVERY_KNOWN):
+        if seen > ALWAYS and seen % EVERY:
             return scale
         lesson = self._lesson(session_id, model, prompt, limits, reported)
         if lesson is None:

@@ -146,6 +146,8 @@ class EventStream:
         """Whether the pump was cancelled here, and not by whoever runs the request."""
         self._attending: asyncio.Task[None] | None = None
         self._has_head = False
+        self._is_ending = False
+        """Nothing may follow any more; a slow reader may still keep the last frames from being sent."""
         self._has_end = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -180,8 +182,9 @@ class EventStream:
     async def _write(self, send: Send, chunk: bytes) -> None:
         await self._send_head(send)
         is_last = isinstance(chunk, LastChunk)
-        self._has_end = self._has_end or is_last
+        self._is_ending = self._is_ending or is_last
         await send({"type": "http.response.body", "body": chunk, "more_body": not is_last})
+        self._has_end = is_last
 
     def _begin_attending(self, receive: Receive, send: Send) -> None:
         self._attending = asyncio.create_task(self._attend(receive, send))
@@ -194,7 +197,7 @@ class EventStream:
             while not (await asyncio.wait({leaving}, timeout=KEEPALIVE_S))[0]:
                 if not await self._may_listen():
                     return
-                if not self._has_end:  # it may wait for a slow reader
+                if not self._is_ending:
                     await self._write(send, b": still here\n\n")
             self._has_left = True
         finally:
@@ -220,7 +223,7 @@ class EventStream:
         except Exception as error:  # noqa: BLE001 - the outermost edge
             # The status line is sent already: the error is sent as an event.
             self._on_error(error)
-            if not self._has_end:
+            if not self._is_ending:
                 await self._write(send, frame(of_error(error)))
 
     def close(self) -> None:

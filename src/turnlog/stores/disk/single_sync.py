@@ -29,9 +29,12 @@ class SingleSync:
         self._number = 0
         self._done: Done | None = None
         self._closed = False
+        self._pid = os.getpid()
 
     def start(self, loop: asyncio.AbstractEventLoop, fd: int, done: Done) -> bool:
         """Calls `done` on the loop. One at a time. False: it is not possible here, and nothing was started."""
+        if self._pid != os.getpid():
+            self._forget_parent()
         if self._loop is not loop and not self._listen(loop):
             return False
         self._number += 1
@@ -42,17 +45,31 @@ class SingleSync:
     def _listen(self, loop: asyncio.AbstractEventLoop) -> bool:
         if self._closed or not hasattr(os, "eventfd"):  # only Linux has it
             return False
-        if self._eventfd < 0:
-            self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            work = threading.Thread(target=self._work, args=(self._eventfd,), name="turnlog-sync", daemon=True)
-            work.start()
-        self._stop_listening()
         try:
+            if self._eventfd < 0:
+                self._eventfd = self._begin()
+            self._stop_listening()
             loop.add_reader(self._eventfd, self._answered)
-        except NotImplementedError:
+        except (OSError, RuntimeError, NotImplementedError):  # no descriptor, no thread, or not with this loop
             return False
         self._loop = loop
         return True
+
+    def _begin(self) -> int:
+        eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            threading.Thread(target=self._work, args=(eventfd,), name="turnlog-sync", daemon=True).start()
+        except RuntimeError:
+            os.close(eventfd)
+            raise
+        return eventfd
+
+    def _forget_parent(self) -> None:
+        """In a forked child: the thread is the parent's, and its loop must not lose its reader."""
+        self._requests = SimpleQueue()
+        self._answers = deque()
+        self._eventfd, self._loop, self._done = -1, None, None
+        self._pid = os.getpid()
 
     def _stop_listening(self) -> None:
         if self._loop is not None:
@@ -86,6 +103,8 @@ class SingleSync:
 
     def close(self) -> None:
         """After the answer that is still to come."""
+        if self._pid != os.getpid():
+            self._forget_parent()
         self._closed = True
         if self._done is None and self._eventfd >= 0:
             self._stop_listening()

@@ -9,6 +9,7 @@ else waits to be written.
 
 import asyncio
 import contextlib
+import errno
 import os
 import sys
 import threading
@@ -173,11 +174,17 @@ class Syncer:
             return
         batch.whole = self._sync is FDATASYNC and may_flush_whole([fd for fd, _ in requests])
         helpers = 1 if batch.whole else min(THREADS, len(requests))
-        while len(self._threads) < helpers:
-            thread = threading.Thread(target=self._work, name="turnlog-sync", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        for _ in range(helpers):
+        try:
+            while len(self._threads) < helpers:
+                thread = threading.Thread(target=self._work, name="turnlog-sync", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except RuntimeError as error:
+            if not self._threads:
+                batch.errors = dict.fromkeys([fd for fd, _ in requests], OSError(errno.EAGAIN, str(error)))
+                self._done(batch)
+                return
+        for _ in self._threads[:helpers]:
             self._jobs.put(batch)
 
     def _work(self) -> None:

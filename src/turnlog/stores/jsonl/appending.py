@@ -125,7 +125,7 @@ class JsonlAppender:
         index.announce(file.id, new=before is None)
         facts = self._facts.of(file.folder)
         changes = session_facts.changes(entries)
-        ended = end_of(file) if before is not None and (changes or facts.is_open) else NOTHING
+        ended = NOTHING if before is None else end_of(file)
         try:
             start = file.write(data)
             if self._syncer is not None:

@@ -285,7 +285,7 @@ class FolderIndex:
         """Writes the rows of sessions we announced, without an append under way. `erase`: earlier rows must go."""
         self._erase = self._erase or erase
         settled = self._announced.settled()
-        if self.was_removed:
+        if self.was_removed and not self._erase:
             self._announced.ours -= settled
             return
         if settled:

@@ -163,13 +163,20 @@ class PostgresStore:
         scope = queries.check(scope or Query())
         search.understand(words)  # a query that nobody can answer costs nothing
         await indexing.refold_older(self._db, self._writer.forget)
-        return await self._replica.answer(scope, lambda db: self._search(db, words, scope, before))
+        found = await self._replica.answer(scope, lambda db: self._search(db, words, scope, before))
+        if found is not None:
+            return found
+        await indexing.catch_up(self._db)
+        return await self._replica.answer(
+            scope, lambda db: self._searcher.search(words, scope, PostgresLooking(db, scope, before, None))
+        )
 
-    async def _search(self, db: PostgresPool, words: str, scope: Query, before: int | None) -> list[Hit]:
+    async def _search(self, db: PostgresPool, words: str, scope: Query, before: int | None) -> list[Hit] | None:
+        """None if too much is not indexed yet."""
         left = await unindexed.read(db, scope)
         if left is None:
-            await indexing.catch_up(self._db)
-        elif left:
+            return None
+        if left:
             self._indexing.soon()  # so that the next search need not look through them
         return await self._searcher.search(words, scope, PostgresLooking(db, scope, before, left))
 
