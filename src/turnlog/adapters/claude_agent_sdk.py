@@ -293,7 +293,7 @@ def _joined(entries: Sequence[Entry], erased: Collection[str]) -> list[Line]:
         if (line := _line(entry)) is None:
             continue
         parent, name = line.get("parentUuid"), line.get("uuid")
-        if parent in erased:
+        if isinstance(parent, str) and parent in erased:
             line = {**line, "parentUuid": adopted.setdefault(parent, before_gap)}
         lines.append(line)
         last = name if isinstance(name, str) else last

@@ -29,7 +29,7 @@ ROOM_S = 1.0
 LINE_CHARS = 1_000
 """What a line takes beside its text."""
 
-Reached: TypeAlias = "asyncio.Future[None]"
+AllWritten: TypeAlias = "asyncio.Future[None]"
 """Done when all lines before it are written, or could not be."""
 
 
@@ -37,7 +37,7 @@ class ConvlogLines:
     def __init__(self, convlog: ConvLog, log: FilteringBoundLogger) -> None:
         self._convlog = convlog
         self._log = log
-        self._waiting: deque[ConvlogLine | Reached] = deque()
+        self._waiting: deque[ConvlogLine | AllWritten] = deque()
         self._chars = 0
         self._left_out = 0
         self._writing: asyncio.Task[None] | None = None
@@ -127,6 +127,6 @@ def _chars(record: Record) -> int:
     return len(record.content) + LINE_CHARS
 
 
-def _set(one: "ConvlogLine | Reached") -> None:
+def _set(one: "ConvlogLine | AllWritten") -> None:
     if isinstance(one, asyncio.Future) and not one.done():
         one.set_result(None)
