@@ -116,7 +116,7 @@ def test_there_are_many_ways_out_and_all_are_clean(tmp_path, line):
             t.type(key)
             if key == "\x03":
                 t.wait(lambda: "Press Ctrl-C again" in t.text, "the warning")
-        assert t.end() == 0
+        assert t.end() == 0, t.raw
         assert "Goodbye." in t.text
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 import stat
+import threading
 
 import apsw
 import pytest
@@ -15,6 +16,8 @@ from turnlog.stores.jsonl.folder import Folder
 from turnlog.stores.jsonl.layouts import place_at
 from turnlog.stores.sqlite import connection, opening, writer
 from turnlog.testing import answered, entry, opened, raises, said
+
+from ..waiting import GIVES_UP_S
 
 SESSIONS = "agents/main/sessions"
 
@@ -513,3 +516,22 @@ def test_the_ledger_takes_keys_and_facts_with_characters_that_no_file_can_hold(t
             assert len(await store.ledger.list("spare", prefix="chat ")) == len(keys) - 1
 
     run(main())
+
+
+def test_a_store_that_is_closed_while_somebody_reads_lets_them_finish(tmp_path):
+    async def work():
+        begun, goes_on = threading.Event(), threading.Event()
+
+        def slow(db):
+            begun.set()
+            goes_on.wait(GIVES_UP_S)
+            numbers = "WITH RECURSIVE n(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM n LIMIT 300000)"
+            return db.one(f"{numbers} SELECT max(x) FROM n")
+
+        async with open_store(f"sqlite:{tmp_path}/s.db") as store:
+            reading = asyncio.create_task(store._look_aside(slow))
+            await asyncio.to_thread(begun.wait, GIVES_UP_S)
+            asyncio.get_running_loop().call_later(0.05, goes_on.set)
+        return await reading
+
+    assert run(work()) == 300_000

@@ -370,10 +370,12 @@ class SqliteStore:
             log.warning("deleted words not erased from the search index yet: %s", error)
         self._watchers.close()
         self._leases.close()
-        await aside(self._close)
+        self._near.close()  # here: only this thread uses it, and perhaps while the others are being closed
+        async with self._reading:
+            await aside(self._close)
 
     def _close(self) -> None:
         self._writer.close()
-        for db in (self._near, self._far, self._db, self._rest):
+        for db in (self._far, self._db, self._rest):
             if db is not None:
                 db.close()
