@@ -516,3 +516,14 @@ def test_a_user_entry_leaves_its_words_to_what_was_received():
     assert user_content.user_content(User(from_=(2, 3)), received) == [text("a"), text("b")]
     assert user_content.user_content(User(from_=(2, 9)), received) == "a"
     assert user_content.user_content(User(content="own", from_=(2,)), received) == "own"
+
+
+def test_many_lines_are_decoded_in_pieces_and_one_that_is_damaged_is_refused(monkeypatch):
+    monkeypatch.setattr(native, "LINES_AT_ONCE", 3)
+    said_before = [User(seq=n, ts="2026-01-01T00:00:00.000Z", content=f"message {n}") for n in range(1, 9)]
+    lines = [native.encode_stored(one) for one in said_before]
+    assert native.decode_each(lines) == said_before
+    assert native.decode_each([]) == []
+    for damaged in (b"", b"7", lines[6].replace(b"message 7", b"message 8"), lines[6] + b"\n" + lines[6]):
+        with pytest.raises(Undecodable):
+            native.decode_each([*lines[:6], damaged, lines[7]])

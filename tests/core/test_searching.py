@@ -352,3 +352,9 @@ def test_phrases_occur_where_the_regular_expression_finds_them(letters, data, op
     places = [at for at in range(len(text)) if text.startswith(chosen[0], at)]
     expected = [found.span() for at in places if (found := pattern.match(text, at))]
     assert list(snippets._spans(text, phrase, loose=False)) == expected
+
+
+def test_several_words_inside_longer_ones_are_marked_if_they_stand_nowhere_alone():
+    phrase = Phrase(("read", "file"))
+    assert list(snippets._spans("the xread_filename here", phrase, loose=False)) == []
+    assert list(snippets._spans("the xread_filename here", phrase, loose=True)) == [(5, 14)]

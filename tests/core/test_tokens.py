@@ -738,3 +738,8 @@ def test_messages_are_counted_as_the_sum_of_their_parts():
     whole = tokens.add(tokens.add(alone[0], alone[1]), alone[2])
     assert tokens.count_messages(messages) == whole
     assert tokens.count_messages([]) == tokens.Counts()
+
+
+@pytest.mark.parametrize("text", ["", "hi", "Plain words, 12 of them. 缓存 " * 3, "long " * 100_000])
+def test_the_price_of_a_text_is_what_it_adds_to_an_estimate(text: str) -> None:
+    assert max(bool(text), round(tokens.price_of_text(text))) == tokens.of_text(text)
