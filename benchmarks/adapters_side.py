@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.workload import summarise, time_turns_async, turns
+from benchmarks.workload import summarise, turns
 
 SESSION = "bench"
 
@@ -31,35 +31,6 @@ async def agents_build(place: str, own: bool, messages: int) -> dict[str, float]
     await session.add_items([item for turn in turns(messages // 2) for item in items(*turn)])
     session.close()
     return {}
-
-
-async def agents_append(place: str, own: bool, count: int) -> dict[str, float]:
-    session = agents_session(place, own)
-    found = await time_turns_async(lambda user, assistant: session.add_items(items(user, assistant)), count)
-    session.close()
-    return found
-
-
-async def agents_get(place: str, own: bool, limit: int | None, times: int) -> dict[str, float]:
-    session = agents_session(place, own)
-    samples = []
-    for _ in range(times):
-        begin = time.perf_counter_ns()
-        assert await session.get_items(limit)
-        samples.append(time.perf_counter_ns() - begin)
-    session.close()
-    return summarise(samples)
-
-
-async def agents_pop(place: str, own: bool, count: int) -> dict[str, float]:
-    session = agents_session(place, own)
-    samples = []
-    for _ in range(count):
-        begin = time.perf_counter_ns()
-        assert await session.pop_item()
-        samples.append(time.perf_counter_ns() - begin)
-    session.close()
-    return summarise(samples)
 
 
 def saver_of(place: str, own: bool) -> Any:
@@ -96,32 +67,6 @@ def graph_build(place: str, own: bool, invocations: int) -> dict[str, float]:
         graph.invoke({"messages": [("user", user)]}, CONFIG)
     close(saver)
     return {"bytes": sum(path.stat().st_size for path in Path(place).rglob("*") if path.is_file())}
-
-
-def graph_invoke(place: str, own: bool, count: int) -> dict[str, float]:
-    saver = saver_of(place, own)
-    graph = graph_of(saver)
-    samples = []
-    for user, _ in turns(count):
-        begin = time.perf_counter_ns()
-        graph.invoke({"messages": [("user", user)]}, CONFIG)
-        samples.append(time.perf_counter_ns() - begin)
-    close(saver)
-    return summarise(samples)
-
-
-def graph_get(place: str, own: bool, times: int) -> dict[str, float]:
-    """The newest checkpoint, with a saver that knows nothing yet."""
-    samples = []
-    for _ in range(times):
-        saver = saver_of(place, own)
-        if not own:
-            saver.get_tuple({"configurable": {"thread_id": "another"}})  # opens the store
-        begin = time.perf_counter_ns()
-        assert saver.get_tuple(CONFIG)
-        samples.append(time.perf_counter_ns() - begin)
-        close(saver)
-    return summarise(samples)
 
 
 def close(saver: Any) -> None:
@@ -169,32 +114,6 @@ async def adk_build(place: str, kind: str, events: int) -> dict[str, float]:
             await service.append_event(session, event)
     await service.close()
     return {}
-
-
-async def adk_append(place: str, kind: str, count: int) -> dict[str, float]:
-    """One event."""
-    service = adk_service(place, kind)
-    session = await service.get_session(**WHO)
-    samples = []
-    for turn in turns(count // 2):
-        for event in adk_events(*turn):
-            begin = time.perf_counter_ns()
-            await service.append_event(session, event)
-            samples.append(time.perf_counter_ns() - begin)
-    await service.close()
-    return summarise(samples)
-
-
-async def adk_get(place: str, kind: str, times: int) -> dict[str, float]:
-    """The whole session."""
-    service = adk_service(place, kind)
-    samples = []
-    for _ in range(times):
-        begin = time.perf_counter_ns()
-        assert (await service.get_session(**WHO)).events
-        samples.append(time.perf_counter_ns() - begin)
-    await service.close()
-    return summarise(samples)
 
 
 async def claude_append(place: str, count: int) -> dict[str, float]:

@@ -16,10 +16,9 @@ from pathlib import Path
 
 from benchmarks.clients import load, used_s
 from benchmarks.peers.adk_server import free_port, wait_for
-from benchmarks.workload import ASSISTANT_CHARS, make_turns
+from benchmarks.workload import answer_pieces, make_turns
 
 PYTHON = os.environ.get("RUN_PYTHON", sys.executable)
-FRAMES = 6
 HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
 DONE = b'"type":"done"'
 
@@ -30,9 +29,8 @@ def application(path: str):
     db = apsw.Connection(path)
     db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL")
     db.execute("CREATE TABLE messages (session TEXT, role TEXT, content TEXT)")
-    answer = make_turns()[0][1]
-    step = ASSISTANT_CHARS // (FRAMES - 1) + 1
-    pieces = [answer[at : at + step] for at in range(0, len(answer), step)]
+    pieces = answer_pieces()
+    answer = "".join(pieces)
 
     def store(session: str, role: str, content: str) -> None:
         db.execute("INSERT INTO messages VALUES (?, ?, ?)", (session, role, content))

@@ -4,15 +4,14 @@ import statistics
 from dataclasses import dataclass
 from typing import Literal
 
+from benchmarks.adapter_ratios import THREAD, all_rows
 from benchmarks.plan import (
-    ADAPTED,
     API_SIZES,
     AT_ONCE,
     CHAT_SESSIONS,
     CLIENTS,
     IDLE_STREAMS,
     IMPORTS,
-    INVOCATIONS,
     KEEP,
     PAINTED,
     SEARCHED,
@@ -56,6 +55,7 @@ NAMES = {
     "everywhere_us": "a word in every message",
     "before_us": "until the upstream has the request",
     "own": "the framework's own store",
+    "own_us": "the framework's own store",
     "ours": "Turnlog's adapter",
 }
 
@@ -417,48 +417,22 @@ def postgres_claims(scale: Scale) -> list[Claim]:
 
 def adapter_claims() -> list[Claim]:
     """Each over the framework's own SQLite store, both durable."""
-    found = []
-    for size in ADAPTED:
-        key, at = "adapters/agents", f"at {short(size)} items, compared with SQLiteSession"
-        found += [
-            adapter_claim(f"openai-agents: add a turn {at}", f"{key}/append/{size}", 1.0),
-            adapter_claim(f"openai-agents: the newest {KEEP} items {at}", f"{key}/newest/{size}", 1.5),
-            adapter_claim(f"openai-agents: all items {at}", f"{key}/all/{size}", 1.0),
-            adapter_claim(f"openai-agents: pop an item {at}", f"{key}/pop/{size}", 1.5),
-        ]
-    at = f"in a thread of {2 * INVOCATIONS} messages, compared with SqliteSaver"
+    compared = [
+        Claim(row.work, Figure(key := f"adapters/{row.name}"), row.goal, Figure(key, "own_us"))
+        for row in all_rows()
+        if row.goal is not None
+    ]
+    disk = "adapters/graph/disk"
     return [
-        *found,
-        adapter_claim(f"LangGraph: invoke {at}", "adapters/graph/invoke", 1.0),
-        adapter_claim(f"LangGraph: the newest checkpoint {at}", "adapters/graph/get", 2.0),
-        adapter_claim(f"LangGraph: bytes on the disk {at}", "adapters/graph/disk", 1 / 15, "bytes"),
-        *adk_claims(),
+        *compared,
+        Claim(
+            f"LangGraph: bytes on the disk {THREAD}",
+            Figure(f"{disk}/ours", "bytes"),
+            1 / 15,
+            Figure(f"{disk}/own", "bytes"),
+        ),
         Claim("Claude Agent SDK: append 20 lines", Figure("adapters/claude/append/ours"), 1.0, how="alone", unit="ms"),
     ]
-
-
-def adk_claims() -> list[Claim]:
-    append, get = "adapters/adk/append", "adapters/adk/get"
-    return [
-        Claim(
-            f"Google ADK: append an event, compared with {name}",
-            Figure(f"{append}/turnlog"),
-            reach,
-            Figure(f"{append}/{kind}"),
-        )
-        for kind, name, reach in (("sqlite", "SqliteSessionService", 0.4), ("database", "DatabaseSessionService", 0.2))
-    ] + [
-        Claim(
-            "Google ADK: a session of 200 events, compared with SqliteSessionService",
-            Figure(f"{get}/turnlog"),
-            1.0,
-            Figure(f"{get}/sqlite"),
-        )
-    ]
-
-
-def adapter_claim(work: str, key: str, reach: float, metric: str = "us") -> Claim:
-    return Claim(work, Figure(f"{key}/ours", metric), reach, Figure(f"{key}/own", metric))
 
 
 def claims(scale: Scale) -> list[Claim]:

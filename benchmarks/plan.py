@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
+from benchmarks.adapter_ratios import INVOCATIONS, all_rows
+
 KEEP = 40
 AT_ONCE = 64
 ALL_ROUNDS = 99
@@ -280,13 +282,14 @@ PAINTED = {10_000: 300, 100_000: 500}
 
 def server_group(scale: Scale) -> Group:
     many, some = {"clients": CLIENTS, "turns": 20}, scale.some_rounds
+    at_once = many | {"program": "benchmarks.at_once_model"}
     sessions = scale.sessions[-1]
     chats = Fixture(f"chats-{sessions}", "turnlog_chats", "build", {"sessions": sessions})
     tasks = [
-        Task("server/many/sqlite", "turnlog_server", "turns", many, rounds=some),
+        Task("server/many/sqlite", "turnlog_server", "turns", at_once, rounds=some),
         Task("server/many/bare_server", "bare_server", "turns", many, rounds=some),
         Task("server/many/adk_server", "peers.adk_server", "turns", many | {"turns": 5}, rounds=some),
-        Task("server/full/sqlite", "turnlog_server", "turns", many | {"durability": "full"}, rounds=some),
+        Task("server/full/sqlite", "turnlog_server", "turns", at_once | {"durability": "full"}, rounds=some),
         *(
             Task(f"workers/{workers}/sqlite", "turnlog_server", "turns", many | {"workers": workers}, rounds=some)
             for workers in (1, 2)
@@ -351,58 +354,30 @@ def postgres_group(scale: Scale) -> Group:
     return Group("postgres", "all on one PostgreSQL", tasks, database=True)
 
 
-ADAPTED = (1_000, 10_000)
-"""Messages in the sessions of openai-agents."""
-INVOCATIONS = 300
-"""Of a graph: a thread of twice as many messages."""
-OWN = {"own": True, "ours": False}
-ADK_EVENTS = 200
-"""In the sessions of ADK."""
-ADK_SERVICES = ("sqlite", "database", "turnlog")
-
-
 def adapters_group(scale: Scale) -> Group:
-    """Each call on the framework's own SQLite store and on Turnlog's adapter, one after the other."""
-    tasks = []
-    for size in ADAPTED:
-        for name, own in OWN.items():
-            fixture = adapted_fixture("agents_build", name, own, {"messages": size}, size)
-            tasks += [
-                adapted(f"agents/append/{size}/{name}", "agents_append", own, {"count": scale.count}, fixture, scale),
-                adapted(
-                    f"agents/newest/{size}/{name}", "agents_get", own, {"limit": KEEP, "times": 50}, fixture, scale
-                ),
-                adapted(f"agents/all/{size}/{name}", "agents_get", own, {"limit": None, "times": 5}, fixture, scale),
-                adapted(f"agents/pop/{size}/{name}", "agents_pop", own, {"count": 100}, fixture, scale),
-            ]
+    """Each call on the framework's own SQLite store and on Turnlog's adapter, alternating in one process."""
+    tasks = [
+        Task(
+            f"adapters/{row.name}",
+            "adapter_ratios",
+            "compare",
+            {"row": row.name, "rounds": row.rounds},
+            Fixture(f"adapters-{row.built}", "adapter_ratios", "build", {"built": row.built}),
+            copy=True,
+            rounds=scale.some_rounds,
+        )
+        for row in all_rows()
+        if row.goal is not None
+    ]
     for name, own in OWN.items():
-        thread = adapted_fixture("graph_build", name, own, {"invocations": INVOCATIONS}, INVOCATIONS)
         disk = {"own": own, "invocations": INVOCATIONS}
-        tasks += [
-            adapted(f"graph/invoke/{name}", "graph_invoke", own, {"count": 20}, thread, scale),
-            adapted(f"graph/get/{name}", "graph_get", own, {"times": 5}, thread, scale),
-            Task(f"adapters/graph/disk/{name}", "adapters_side", "graph_build", disk, rounds=1),
-        ]
-    for kind in ADK_SERVICES:
-        arguments = {"kind": kind}
-        fixture = Fixture(f"adapters-adk-{kind}", "adapters_side", "adk_build", arguments | {"events": ADK_EVENTS})
-        appended, got = arguments | {"count": scale.count}, arguments | {"times": 10}
-        key, rounds = "adapters/adk", scale.some_rounds
-        tasks += [
-            Task(f"{key}/append/{kind}", "adapters_side", "adk_append", appended, fixture, True, rounds),
-            Task(f"{key}/get/{kind}", "adapters_side", "adk_get", got, fixture, True, rounds),
-        ]
+        tasks.append(Task(f"adapters/graph/disk/{name}", "adapters_side", "graph_build", disk, rounds=1))
     if find_spec("claude_agent_sdk"):  # 350 MB: `make adapters` installs it
         tasks.append(Task("adapters/claude/append/ours", "adapters_side", "claude_append", {"count": scale.count}))
     return Group("adapters", "sessions of agent frameworks, durable, SQLite", tasks)
 
 
-def adapted_fixture(verb: str, name: str, own: bool, arguments: dict, size: int) -> Fixture:
-    return Fixture(f"adapters-{verb}-{name}-{size}", "adapters_side", verb, arguments | {"own": own})
-
-
-def adapted(key: str, verb: str, own: bool, arguments: dict, fixture: Fixture, scale: Scale) -> Task:
-    return Task(f"adapters/{key}", "adapters_side", verb, arguments | {"own": own}, fixture, True, scale.some_rounds)
+OWN = {"own": True, "ours": False}
 
 
 def groups(scale: Scale) -> list[Group]:

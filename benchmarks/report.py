@@ -31,14 +31,18 @@ seconds, and such a burst is shorter; the neighbouring figure has that cost, whi
 
 Servers, database and clients share the cores of one machine. If all cores are busy, a second server can only use what
 is left; the processor time of a turn shows which process needs it. google-adk's server has its own default store, which
-syncs, and a model that answers at once in one piece. Turnlog's server has the offline model, which counts its prompt
-and streams in four pieces. Each of Turnlog's clients sends 20 turns, each of google-adk's 5. A failed turn does not
-count. The bare server is uvicorn on uvloop and httptools with an application that commits two rows to SQLite and
-streams six frames: it has no token, no lease, no index, no search and no model, and is the limit of such a server.
+syncs. Beside it and beside the bare server, Turnlog's server has a model that costs nothing, as google-adk's has: the
+same answer in five pieces. In all other rows of Turnlog's server the offline model answers, which counts its prompt,
+remembers and compacts. Each of Turnlog's clients sends 20 turns, each of google-adk's 5. A failed turn does not count.
+The bare server is uvicorn on uvloop and httptools with an application that commits two rows to SQLite and streams six
+frames: it has no token, no lease, no index, no search and no model, and is the limit of such a server.
 
 Two workers share the cores with their clients, so their gain is shown by processor time: what one turn costs all the
 processes of the server says how many turns they could take if the clients had cores of their own. A round trip is a
-request to PostgreSQL that follows an answer of it on the same connection, counted by a socket between the two."""
+request to PostgreSQL that follows an answer of it on the same connection, counted by a socket between the two.
+
+The sessions of agent frameworks are compared in one process: a call of the framework's own store and the same call of
+Turnlog's adapter alternate, each goes first every other time, and the figures are the medians of one process."""
 
 
 def show(value: float | None, metric: str = "us") -> str:
@@ -46,6 +50,8 @@ def show(value: float | None, metric: str = "us") -> str:
         return "not run"
     if metric == "trips":
         return f"{value:.1f}"
+    if metric == "kb":
+        return f"{value:.0f} KB"
     if metric in ("mb", "bytes"):
         return f"{value if metric == 'mb' else value / 1e6:.1f} MB"
     if metric.endswith("per_s"):
@@ -113,7 +119,7 @@ def figures_table(results: Results) -> str:
     for key, answers in results.items():
         for metric in [name for name in answers[0] if name not in ("mean_us", "p95_us")]:
             values = rounds_of(results, Figure(key, metric))
-            shown = metric if metric.endswith(("per_s", "mb", "kb", "percent", "trips")) else "us"
+            shown = metric if metric.endswith(("per_s", "kb", "mb", "bytes", "percent", "trips")) else "us"
             inner = [
                 statistics.median(answer[name] for answer in answers)
                 for name in ("mean_us", "p95_us")

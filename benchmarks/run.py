@@ -28,6 +28,8 @@ HERE = ROOT / "benchmarks"
 DATA = HERE / ".data"
 PI_TURNS = 64
 LIMIT_S = 300
+WITH_TEST_PACKAGES = ("paint", "claude_append")
+"""They need what the tests' environment has: a browser, and the Claude Agent SDK if `make adapters` was run."""
 
 
 class Failed(Exception):
@@ -44,7 +46,7 @@ def call(side: str, verb: str, arguments: dict, place: Path) -> dict[str, float]
         asked |= {"entry": str(install.PI_ENTRY), "turns": make_turns()[:PI_TURNS]}
         command, given = ["node", str(HERE / "peers" / "pi.mjs"), verb], json.dumps(asked)
     else:
-        python = sys.executable if verb == "paint" else str(install.PYTHON)  # the tests' environment has the browser
+        python = sys.executable if verb in WITH_TEST_PACKAGES else str(install.PYTHON)
         command = [python, "-m", "benchmarks.measure", side, verb, json.dumps(asked)]
         given = ""
     try:

@@ -33,13 +33,14 @@ class Running:
         store: str = "",
         durability: str = "os",
         model: str = "offline",
+        program: str = "turnlog",
         workers: int = 1,
         **options: str,
     ) -> None:
         home = Path(place) / "home"
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("TURNLOG_", "ANTHROPIC", "OPENAI"))}
         environment = clean | {"TURNLOG_STORE_DURABILITY": durability, "TURNLOG_SERVER_RATE": "100000"} | options
-        command = [PYTHON, "-m", "turnlog", "serve", "--home", str(home), "--port", "0", "--model", model]
+        command = [PYTHON, "-m", program, "serve", "--home", str(home), "--port", "0", "--model", model]
         command += ["--store", store or f"sqlite:{place}/sessions.db", "--workers", str(workers)]
         self._said = Path(place) / "said"
         with self._said.open("w", encoding="utf-8") as out, (Path(place) / "log").open("w", encoding="utf-8") as log:
@@ -87,10 +88,10 @@ def ask(number: int, turn: int) -> tuple[str, bytes]:
 
 
 async def turns(
-    place: str, clients: int, turns: int, durability: str = "os", workers: int = 1, model: str = "offline"
+    place: str, clients: int, turns: int, durability: str = "os", workers: int = 1, program: str = "turnlog"
 ) -> dict[str, float]:
     """`own_per_s`: turns a second of this many cores that only the server uses, by the processor time that it took."""
-    with running(place, durability=durability, workers=workers, model=model) as server:
+    with running(place, durability=durability, workers=workers, program=program) as server:
         server.settle(workers if workers > 1 else 0)
         before = server.cpu_s()
         figures = await load(server.port, clients, turns, ask, done=DONE, head=server.head)

@@ -75,6 +75,16 @@ def make_turns() -> list[tuple[str, str]]:
     ]
 
 
+PIECES = 5
+
+
+def answer_pieces() -> list[str]:
+    """What the models of servers answer at once: with the one that ends it, six frames."""
+    answer = make_turns()[0][1]
+    step = len(answer) // PIECES + 1
+    return [answer[at : at + step] for at in range(0, len(answer), step)]
+
+
 def turns(count: int) -> Iterator[tuple[str, str]]:
     distinct = make_turns()
     return (distinct[n % DISTINCT_TURNS] for n in range(count))

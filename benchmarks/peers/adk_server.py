@@ -1,4 +1,4 @@
-"""google-adk's `api_server` with its own default store (SQLite) and a model that answers at once.
+"""google-adk's `api_server` with its own default store (SQLite) and a model that costs nothing, as Turnlog's has.
 
 At 64 clients some of its turns fail, since the database is locked: only whole ones count.
 """
@@ -14,18 +14,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.clients import Client, load
-from benchmarks.workload import make_turns
+from benchmarks.workload import answer_pieces, make_turns
 
 AGENT = """
+import asyncio
+
 from google.adk.agents import LlmAgent
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.genai import types
 
 
+def text(said):
+    return types.Content(role="model", parts=[types.Part(text=said)])
+
+
 class AtOnce(BaseLlm):
     async def generate_content_async(self, llm_request: LlmRequest, stream: bool = False):
-        said = types.Content(role="model", parts=[types.Part(text={answer!r})])
-        yield LlmResponse(content=said, turn_complete=True)
+        for piece in {pieces!r}:
+            yield LlmResponse(content=text(piece), partial=True)
+            await asyncio.sleep(0)
+        used = types.GenerateContentResponseUsageMetadata(prompt_token_count=40, candidates_token_count=25)
+        yield LlmResponse(content=text("".join({pieces!r})), usage_metadata=used, turn_complete=True)
 
 
 root_agent = LlmAgent(name="bench", model=AtOnce(model="at-once"), instruction="Answer.")
@@ -43,7 +52,7 @@ def server(place: str):
     agents = Path(place) / "agents"
     (agents / "bench").mkdir(parents=True)
     (agents / "bench" / "__init__.py").write_text("from . import agent\n", encoding="utf-8")
-    (agents / "bench" / "agent.py").write_text(AGENT.format(answer=make_turns()[0][1]), encoding="utf-8")
+    (agents / "bench" / "agent.py").write_text(AGENT.format(pieces=answer_pieces()), encoding="utf-8")
     port = free_port()
     command = [str(Path(sys.executable).parent / "adk"), "api_server", "--port", str(port), "--no-reload", str(agents)]
     with (Path(place) / "log").open("w", encoding="utf-8") as log:
