@@ -1,10 +1,12 @@
 """Leases as locks on files that stay open for a session's next turn: never two holders, and nothing left behind."""
 
 import asyncio
+import json
 import os
 import resource
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -175,3 +177,57 @@ def test_a_folder_that_cannot_be_made_is_told_as_such(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnavailable, match="the lease cannot be taken"):
         asyncio.run(take(FileLeases(tmp_path / "file")))
+
+
+def test_a_lease_always_names_its_holder_however_soon_after_another(tmp_path):
+    """Two stores take turns, also within one tick of the file system's clock."""
+    one, other = (leases.FileLeases(tmp_path / "leases") for _ in range(2))
+    told = tmp_path / "leases" / "ses-a.lock"
+
+    async def take(store):
+        async with store.take("ses-a", 1):
+            return json.loads(told.read_bytes())
+
+    async def go():
+        begin = time.monotonic()
+        while time.monotonic() - begin < 3 * leases.MTIME_STEP_S:
+            for _ in range(2):
+                assert (await take(one))["pid"] == os.getpid()
+            async with other.take("ses-a", 1):
+                fd = os.open(told, os.O_WRONLY | os.O_TRUNC)  # as a process of another number would
+                os.write(fd, b'{"pid":1,"host":"h","since":1}')
+                os.close(fd)
+        for _ in range(300):  # nobody else: the file is read no more
+            assert (await take(one))["pid"] == os.getpid()
+            await asyncio.sleep(0.001)
+        assert leases._named
+
+    asyncio.run(go())
+    one.close(), other.close()
+    assert not leases._named
+
+
+def test_tasks_wait_for_one_that_took_the_lease_without_waiting(tmp_path):
+    store = leases.FileLeases(tmp_path / "leases")
+    held = []
+
+    async def hold(name, pause_s):
+        async with store.take("ses-a", 5) as lease:
+            assert lease.live
+            assert not held
+            held.append(name)
+            await asyncio.sleep(pause_s)
+            held.remove(name)
+
+    async def go():
+        await asyncio.gather(*(hold(n, 0.002) for n in range(5)))
+        first = asyncio.create_task(hold("first", 0.3))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Busy):
+            async with store.take("ses-a", 0.01):
+                pytest.fail("two holders")
+        await asyncio.gather(first, hold("second", 0), hold("third", 0))
+        assert not store._queues
+
+    asyncio.run(go())
+    store.close()

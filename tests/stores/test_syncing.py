@@ -4,6 +4,7 @@ import asyncio
 import copy
 import errno
 import os
+import random
 import threading
 
 import pytest
@@ -131,6 +132,16 @@ def test_a_few_slow_pieces_of_work_do_not_make_a_disk_slow():
     for _ in range(5):
         cost.add(0.0004)
     assert cost.typical_s == 0.0004
+
+
+def test_the_typical_cost_is_always_that_of_the_latest_pieces_of_work():
+    cost, added = syncing.RecentCost(), []
+    chance = random.Random(5)
+    for _ in range(2_000):
+        added.append(chance.choice((0.1, 0.2, 0.3, chance.random())))
+        cost.add(added[-1])
+        recent = sorted(added[-syncing.RECENT_COSTS :])
+        assert cost.typical_s == recent[len(recent) // 4]
 
 
 def test_a_callers_own_loop_never_waits_for_a_disk(tmp_path):

@@ -26,6 +26,7 @@ from typing import Any, Generic, Self, TypeVar
 from ..errors import UsageError
 from . import jobs
 from .jobs import Job, SettledJob
+from .submitting import EngineLoop as EngineLoop
 
 EXIT_S = 30.0
 """How long the end of the interpreter waits for objects that are still open."""
@@ -36,19 +37,6 @@ _END = object()
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 _inherited: list[object] = []
 """What belongs to the parent of a forked child. It is kept, because closing it here would disturb the parent."""
-
-
-class EngineLoop(asyncio.SelectorEventLoop):
-    """A loop that a forked child neither uses nor closes: its descriptors are shared with the parent."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entered: list[Entered[Any]] = []
-        self._process = os.getpid()
-
-    def __del__(self) -> None:
-        if self._process == os.getpid():
-            super().__del__()
 
 
 class Held(Generic[T]):
@@ -145,14 +133,21 @@ class Engine:
             raise
 
     async def arun(
-        self, coroutine: Coroutine[Any, Any, T], *, cancel: bool = False, settle: bool = False, in_place_s: float = 0
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        *,
+        cancel: bool = False,
+        settle: bool = False,
+        in_place_s: float = 0,
+        at_once: Callable[[], T | None] | None = None,
     ) -> T:
         """The same for asynchronous callers, under asyncio or trio.
 
         A caller that is cancelled gets the cancellation when the outcome is known: the coroutine goes on to its end, or
         is cancelled too, with `cancel` or by a second cancellation of the caller. `settle`: however often the caller is
         cancelled, the coroutine goes on to its end. `in_place_s`: first waits that long without giving way to other
-        tasks of the caller's loop, for work that is done sooner than the loop would come back to it.
+        tasks of the caller's loop, for work that is done sooner than the loop would come back to it. `at_once`, with
+        `settle`: may give the result without a task; None means that it cannot, and then the coroutine runs.
         """
         if self._is_here():
             return await coroutine
@@ -161,7 +156,7 @@ class Engine:
         except RuntimeError:
             return await self._run_for_trio(coroutine, in_place_s)
         if settle and not in_place_s:
-            return await self._begun(SettledJob, coroutine).settled()
+            return await self._begun(lambda loop, work: SettledJob(loop, work, at_once), coroutine).settled()
         job = self._job(coroutine)
         if in_place_s and job.ends_within(in_place_s):
             return job.outcome.result()
@@ -218,8 +213,8 @@ class Engine:
             self._loop = self._thread = None
             if loop is None or thread is None:
                 return
-            # Jobs are started under the lock, so all of them are tasks by the time this one runs.
-            loop.call_soon_threadsafe(partial(_spawn, loop, partial(_end, loop)))
+            # Jobs are submitted under the lock, so all of them are tasks by the time this one runs.
+            loop.submit(partial(_spawn, loop, partial(_end, loop)))
         thread.join(within_s)
 
     def _is_here(self) -> bool:
@@ -259,7 +254,7 @@ class Engine:
         """Runs it without waiting, if the loop still runs. For garbage collection, which may come in any thread."""
         with self._lock:
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(partial(_spawn, self._loop, make))
+                self._loop.submit(partial(_spawn, self._loop, make))
 
     def forget(self) -> None:
         """In a forked child: leaves everything to the parent."""

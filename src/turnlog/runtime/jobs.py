@@ -8,30 +8,49 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from ..errors import StoreUnavailable
+from .submitting import EngineLoop, submit_to
 from .uncancellable import Uncancellable
 
 T = TypeVar("T")
 
 
 class EngineTask(Generic[T]):
-    """A coroutine in the loop of an engine. `tell` gets its result or its error when it has ended, once, there."""
+    """A coroutine in the loop of an engine. `tell` gets its result or its error when it has ended, once, there.
+
+    `at_once` is called first, if given, outside of any task. If it gives a result or raises, the coroutine is closed.
+    """
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: EngineLoop,
         coroutine: Coroutine[Any, Any, T],
         tell: Callable[[Any, BaseException | None], None],
+        at_once: Callable[[], T | None] | None = None,
     ) -> None:
         self._loop = loop
         self._coroutine = coroutine
         self._tell = tell
+        self._at_once = at_once
         self._context = contextvars.copy_context()
         self._task: asyncio.Task[None] | None = None
-        loop.call_soon_threadsafe(self._start)
+        loop.submit(self._start)
 
     def _start(self) -> None:
-        self._task = self._loop.create_task(self._work(), context=self._context)
-        self._task.add_done_callback(self._end)
+        if self._at_once is None or not self._ends_at_once(self._at_once):
+            self._task = self._loop.create_task(self._work(), context=self._context)
+            self._task.add_done_callback(self._end)
+
+    def _ends_at_once(self, at_once: Callable[[], T | None]) -> bool:
+        try:
+            result = self._context.run(at_once)
+        except BaseException as error:  # noqa: BLE001 - the caller gets it, whatever it is
+            self._tell(None, error)
+        else:
+            if result is None:
+                return False
+            self._tell(result, None)
+        self._coroutine.close()
+        return True
 
     async def _work(self) -> None:
         """Tells the outcome itself: a callback of the task would cost another pass of the loop."""
@@ -50,7 +69,7 @@ class EngineTask(Generic[T]):
         self._tell(None, _ended())
 
     def cancel(self) -> None:
-        self._loop.call_soon_threadsafe(self._cancel)
+        self._loop.submit(self._cancel)
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -60,7 +79,7 @@ class EngineTask(Generic[T]):
 class Job(Generic[T]):
     """A coroutine that runs in the engine. `outcome` is set when it has ended, never before."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, loop: EngineLoop, coroutine: Coroutine[Any, Any, T]) -> None:
         self.outcome: Future[T] = Future()
         self.outcome.set_running_or_notify_cancel()  # from here on nobody else can cancel it
         self.cancel = EngineTask(loop, coroutine, self._tell).cancel
@@ -87,17 +106,23 @@ class SettledJob(Generic[T]):
     which has a lock.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._caller = asyncio.get_running_loop()
-        self._waiting = Uncancellable(loop=self._caller)
+    def __init__(
+        self, loop: EngineLoop, coroutine: Coroutine[Any, Any, T], at_once: Callable[[], T | None] | None = None
+    ) -> None:
+        caller = asyncio.get_running_loop()
+        self._submit = submit_to(caller)
+        self._waiting = Uncancellable(loop=caller)
         self._result: Any = None
         self._error: BaseException | None = None
-        EngineTask(loop, coroutine, self._tell)
+        EngineTask(loop, coroutine, self._tell, at_once)
 
     def _tell(self, result: T, error: BaseException | None) -> None:
         self._result, self._error = result, error
         with suppress(RuntimeError):  # the caller's loop was closed meanwhile
-            self._caller.call_soon_threadsafe(self._waiting.set_result, None)
+            self._submit(self._known)
+
+    def _known(self) -> None:
+        self._waiting.set_result(None)
 
     async def settled(self) -> T:
         """The outcome; a cancellation of the caller comes after it."""

@@ -34,11 +34,8 @@ class TracedSpan:
         self.is_recorded = span is not None and bool(span.is_recording())
         self.error_type = ""
 
-    def set(self, **attributes: Any) -> None:
-        """Names have `__` for a dot; values that are None are left out."""
-        self.put({name.replace("__", "."): value for name, value in attributes.items()})
-
     def put(self, attributes: Attributes) -> None:
+        """Values that are None are left out."""
         if self.is_recorded:
             self._span.set_attributes({name: value for name, value in attributes.items() if value is not None})
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import fields as fields_of, replace
 
-from ..codecs import native
+from ..codecs import fact_lines, native
 from ..core import facts as session_facts, query as queries
 from ..core.entries import Assistant, Compaction, Entry, Opened, ToolResult, User
 from ..core.facts import Fact, FactChange, fact_in
@@ -162,9 +162,22 @@ def facts_in(session_id: str, app: str, found: Iterable[Sequence[Any]]) -> list[
     """The facts in rows of (key, seq, line). Several may be in one line, which is decoded once."""
     rows = list(found)
     lines = {seq: line for _, seq, line in rows}
+    if (plain := fact_lines.decode(list(lines.values()))) is not None:
+        return _facts_of_bytes(app, rows, dict(zip(lines, plain, strict=True)))
     entries = dict(zip(lines, _decoded(session_id, lines), strict=True))
     facts = [fact_in(entries[seq], app, key_text(key)) for key, seq, _ in rows]
     return [fact for fact in facts if fact is not None]
+
+
+def _facts_of_bytes(
+    app: str, rows: Iterable[Sequence[Any]], entries: Mapping[int, fact_lines.FactsOfBytes]
+) -> list[Fact]:
+    facts: list[Fact] = []
+    for data, seq, _ in rows:
+        entry, key = entries[seq], key_text(data)
+        if entry.app == app and (pair := entry.put.get(key)) is not None:
+            facts.append(Fact(key, [pair[0], pair[1].data], entry.seq))
+    return facts
 
 
 def where(conditions: Iterable[str]) -> str:

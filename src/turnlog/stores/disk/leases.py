@@ -29,9 +29,15 @@ POLL_FIRST_S = 0.005
 POLL_MAX_S = 0.1
 KEPT_MAX = 256
 """The number of files that stay open while nobody holds their lease."""
+MTIME_STEP_S = 0.1
+"""Two changes of a file within this time may have the same time of change."""
 
 _open_fds: dict[int, int] = {}
 """The inode of each open file, which never changes."""
+_named: dict[int, tuple[int, int]] = {}
+"""(second, time of change) at which an open file named this process as the holder; until it changes, it need not be
+read.
+"""
 _everyone: "WeakSet[FileLeases]" = WeakSet()
 
 
@@ -40,6 +46,7 @@ def _forget_in_child() -> None:
     for fd in _open_fds:
         os.close(fd)
     _open_fds.clear()
+    _named.clear()
     for leases in _everyone:
         leases.forget()
 
@@ -77,7 +84,9 @@ def check(lease: Lease | None, session_id: str) -> bool:
 class FileLeases:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._queues: dict[str, asyncio.Lock] = {}
+        self._queues: dict[str, asyncio.Lock | None] = {}
+        """Where the tasks of this store wait for one another, by session; None: a task holds the lease, and none waits.
+        """
         self._kept: dict[str, int] = {}
         """Open files of leases that this process does not hold, by session, longest unused first."""
         self._room = KEPT_MAX
@@ -87,12 +96,19 @@ class FileLeases:
         """Waits while another holds it, and no longer than this; then raises Busy."""
         return TakenLease(self, session_id, wait_s)
 
+    def enter_now(self, session_id: str) -> int | None:
+        """Takes it if nobody holds it or waits for it."""
+        if session_id in self._queues:
+            return None
+        fd = self._try(session_id)
+        if fd is not None:
+            self._queues[session_id] = None
+        return fd
+
     async def enter(self, session_id: str, wait_s: float | None) -> tuple[asyncio.Lock, int]:
         """Takes it: first among the tasks of this store, then among processes."""
         deadline = None if wait_s is None else time.monotonic() + wait_s
-        queue = self._queues.get(session_id)
-        if queue is None:
-            queue = self._queues[session_id] = asyncio.Lock()
+        queue = await self._queue_of(session_id)
         try:
             if queue.locked():
                 await self._wait_in(queue, deadline, session_id)
@@ -108,15 +124,29 @@ class FileLeases:
             self._put_away(queue, session_id)
             raise
 
-    def leave(self, queue: asyncio.Lock, fd: int, session_id: str) -> None:
+    async def _queue_of(self, session_id: str) -> asyncio.Lock:
+        """A task that took the lease without waiting has made none: then it holds this one, too."""
+        queue = self._queues.get(session_id)
+        if queue is None:
+            queue = asyncio.Lock()
+            if session_id in self._queues:
+                await queue.acquire()  # at once
+            self._queues[session_id] = queue
+        return queue
+
+    def leave(self, queue: asyncio.Lock | None, fd: int, session_id: str) -> None:
+        """`queue`: None if the lease was taken without waiting."""
         try:
             self._release(fd, session_id)
         finally:
-            queue.release()
+            queue = queue or self._queues[session_id]
+            if queue is not None:
+                queue.release()
             self._put_away(queue, session_id)
 
-    def _put_away(self, queue: asyncio.Lock, session_id: str) -> None:
-        if not queue.locked():  # a waiter still has it open; the lock on the file keeps them apart
+    def _put_away(self, queue: asyncio.Lock | None, session_id: str) -> None:
+        """A waiter still has it open; the lock on the file keeps them apart."""
+        if self._queues.get(session_id) is queue and not (queue and queue.locked()):
             self._queues.pop(session_id, None)
 
     async def _wait_in(self, queue: asyncio.Lock, deadline: float | None, session_id: str) -> None:
@@ -155,8 +185,8 @@ class FileLeases:
                 if not lock(fd, wait=False):
                     _close(fd)
                     return None
-                if _is_still(path, fd):
-                    _name_holder(fd)
+                if (file := _still(path, fd)) is not None:
+                    _name_holder(fd, file)
                     return fd
             except OSError:
                 _close(fd)
@@ -204,7 +234,7 @@ class FileLeases:
         if fd not in _open_fds:
             return
         try:
-            if lock(fd, wait=False) and _is_still(path, fd):
+            if lock(fd, wait=False) and _still(path, fd) is not None:
                 os.unlink(path)
         except OSError:  # the file stays for the next holder
             pass
@@ -221,7 +251,8 @@ class TakenLease:
         self._wait_s = wait_s
 
     async def __aenter__(self) -> FileLease:
-        self._place = await self._leases.enter(self._session_id, self._wait_s)
+        fd = self._leases.enter_now(self._session_id)
+        self._place = await self._leases.enter(self._session_id, self._wait_s) if fd is None else (None, fd)
         self._lease = FileLease(self._session_id, time.time_ns())
         return self._lease
 
@@ -232,22 +263,31 @@ class TakenLease:
 
 def _close(fd: int) -> None:
     _open_fds.pop(fd, None)
+    _named.pop(fd, None)
     os.close(fd)
 
 
-def _is_still(path: str, fd: int) -> bool:
+def _still(path: str, fd: int) -> os.stat_result | None:
+    """The open file as it is now; None if the path is no longer its name."""
     try:
-        return os.stat(path, follow_symlinks=False).st_ino == _open_fds[fd]
+        found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
-        return False
+        return None
+    return found if found.st_ino == _open_fds[fd] else None
 
 
-def _name_holder(fd: int) -> None:
+def _name_holder(fd: int, file: os.stat_result) -> None:
     """Writes who holds the lease, unless the file says so already: one append after the other takes it anew."""
-    told = b'{"pid":%d,"host":%b,"since":%d}' % (os.getpid(), _host(), time.time())
+    now = time.time()
+    named = int(now), file.st_mtime_ns
+    if _named.get(fd) == named:
+        return
+    told = b'{"pid":%d,"host":%b,"since":%d}' % (os.getpid(), _host(), now)
     if os.pread(fd, len(told) + 1, 0) != told:
         os.ftruncate(fd, 0)
         os.pwrite(fd, told, 0)
+    elif now - file.st_mtime > MTIME_STEP_S:
+        _named[fd] = named
 
 
 @cache

@@ -84,14 +84,16 @@ class RecentCost:
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=RECENT_COSTS)
-
-    @property
-    def typical_s(self) -> float:
+        self.typical_s = 0.0
         """0 before anything is known."""
-        return sorted(self._recent)[len(self._recent) // 4] if self._recent else 0.0
 
     def add(self, seconds: float) -> None:
-        self._recent.append(seconds)
+        """The value at a quarter stays what it is while none comes or goes that changes how many are below it."""
+        recent, typical = self._recent, self.typical_s
+        oldest = recent[0] if len(recent) == RECENT_COSTS else typical
+        recent.append(seconds)
+        if oldest == typical or (oldest < typical) != (seconds < typical):
+            self.typical_s = sorted(recent)[len(recent) // 4]
 
 
 def patience_s(loop: asyncio.AbstractEventLoop) -> float:

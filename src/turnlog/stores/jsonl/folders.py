@@ -65,7 +65,7 @@ class FolderIndexes:
         """The indexes that a query looks at, up to date."""
         self.load()
         indexes = self.all()
-        wanted = queries.agents(query)
+        wanted = queries.any_of(query.agent)
         if wanted is not None and self._place.layout.arrangement == "agents":
             indexes = [self._loaded[agent] for agent in dict.fromkeys(wanted) if agent in self._loaded]
         for index in indexes:

@@ -22,7 +22,7 @@ def candidates(query: Query, index: FolderIndex) -> Iterator[IndexedRow]:
 def newest(query: Query, index: FolderIndex) -> Page[Session]:
     """The newest rows without reading all of them: rows are kept in order of activity, and counted."""
     place = queries.place(query)
-    wanted = queries.statuses(query)
+    wanted = queries.any_of(query.status)
     found: list[Session] = []
     for row in _latest_first(index):
         if (wanted is None or row.status in wanted) and (place is None or (row.last_at, row.id) < place):

@@ -6,9 +6,9 @@ which is a page more to write in every commit. So ids are reserved, some at a ti
 SQLite leaves the table alone if an entry comes with an id that is not above the number.
 
 Where the highest id may have changed unseen (another connection wrote, a transaction failed, the store was opened),
-`forget` is called, and the next entry gets an id above all that were reserved, whoever reserved them. Ids that were
-reserved and not used are left out. Another version of Turnlog, or a person with SQL, inserts without an id: SQLite
-then gives the one above the number.
+`forget` is called, and the next entries are inserted without ids: SQLite then gives them those above the number, which
+is above all that were reserved, whoever reserved them. Only an append that nobody came before reserves ids again: where
+several processes write in turns, each would reserve some and use few. Ids that were reserved and not used are left out.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,13 @@ _INSERT = "INSERT INTO session_messages (id, session_id, seq, role, created_at, 
 class EntryRows:
     def __init__(self) -> None:
         self._free = range(0)
+        self._is_first = True
+        """Whether no entry was inserted since others may have written."""
 
     def forget(self) -> None:
         """Called when the ids that this store has reserved may not be the highest ones any more."""
         self._free = range(0)
+        self._is_first = True
 
     def insert(
         self,
@@ -43,12 +46,18 @@ class EntryRows:
         summary_role: str | None = None,
     ) -> None:
         """`lines`: the entries as they are stored."""
-        count = len(entries)
+        rows = zip(self._ids(db, len(entries)), entries, lines, strict=True)
+        db.many(_INSERT, [(id_, session_id, e.seq, sql.role_of(e, summary_role), e.ts, line) for id_, e, line in rows])
+
+    def _ids(self, db: SqliteConnection, count: int) -> Sequence[int | None]:
+        """None: SQLite gives one."""
+        if self._is_first:
+            self._is_first = False
+            return [None] * count
         if len(self._free) < count:
             self._free = _reserved(db, count)
         ids, self._free = self._free[:count], self._free[count:]
-        rows = zip(ids, entries, lines, strict=True)
-        db.many(_INSERT, [(id_, session_id, e.seq, sql.role_of(e, summary_role), e.ts, line) for id_, e, line in rows])
+        return ids
 
 
 def _reserved(db: SqliteConnection, count: int) -> range:

@@ -27,8 +27,12 @@ FEW = 5_000
 """So few rows are faster to sort than to find by a walk over all."""
 
 
+def row_text(db: SqliteConnection, session_id: str) -> str | None:
+    return db.one("SELECT meta_json FROM sessions WHERE session_id = ?", (session_id,))
+
+
 def row_of(db: SqliteConnection, session_id: str) -> Session | None:
-    found = db.one("SELECT meta_json FROM sessions WHERE session_id = ?", (session_id,))
+    found = row_text(db, session_id)
     if found is None:
         return None
     row = decode_row(found)
@@ -70,6 +74,7 @@ def refold_older(db: SqliteConnection) -> bool:
 
 
 _STORED = (*sql.COLUMNS, "haystack")
+_TEXT = sql.COLUMNS.index("meta_json")
 _SAVE = (
     f"INSERT INTO sessions ({', '.join(_STORED)}) VALUES ({', '.join('?' * len(_STORED))})"
     " ON CONFLICT (session_id) DO UPDATE SET "
@@ -77,20 +82,27 @@ _SAVE = (
 )
 
 
-def save(db: SqliteConnection, row: Session) -> None:
-    db.run(_SAVE, (*sql.values_of(row, _storable), _storable(queries.haystack(row))))
+def save(db: SqliteConnection, row: Session) -> str:
+    """Returns the text of the row."""
+    values = sql.values_of(row, _storable)
+    db.run(_SAVE, (*values, _storable(queries.haystack(row))))
+    return values[_TEXT]
 
 
-def update(db: SqliteConnection, before: Session, row: Session) -> None:
-    """Saves the row over one that this store has saved. SQLite writes an index anew for each column that a statement
-    sets, also to the same value; so only what changed is set.
+def update(db: SqliteConnection, before: Session, row: Session) -> str:
+    """Saves the row over one that this store has saved, and returns its text.
+
+    SQLite writes an index anew for each column that a statement sets, also to the same value; so only what changed is
+    set.
     """
     fields = zip(sql.FIELD_COLUMNS, sql.fields_in(before), sql.fields_in(row), strict=True)
     changed: dict[str, Any] = {name: new for name, old, new in fields if new != old}
     if queries.haystack_of(row) != queries.haystack_of(before):
         changed["haystack"] = queries.haystack(row)
     values = [_storable(value) if isinstance(value, str) else value for value in changed.values()]
-    db.run(_setting(tuple(changed)), (*values, native.encode_plain(row).decode(), row.id))
+    text = native.encode_plain(row).decode()
+    db.run(_setting(tuple(changed)), (*values, text, row.id))
+    return text
 
 
 @lru_cache(maxsize=64)
@@ -101,6 +113,11 @@ def _setting(names: tuple[str, ...]) -> str:
 def _storable(text: str) -> str:
     """Replaces lone surrogates in columns for queries; the entry itself keeps them."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def select(db: SqliteConnection, row: Session) -> None:
+    """Messages for the row's key go to its session from now on."""
+    db.run("INSERT OR REPLACE INTO session_index VALUES (?, ?, ?)", (row.key, row.id, row.last_at))
 
 
 def save_state(db: SqliteConnection, row: Session) -> None:
@@ -313,4 +330,4 @@ def refold(db: SqliteConnection, session_id: str) -> None:
         current = db.one("SELECT active_session_id FROM session_index WHERE session_key = ?", (row.key,))
         other = row_of(db, current) if current else None
         if other is None or other.selected_n <= row.selected_n:
-            db.run("INSERT OR REPLACE INTO session_index VALUES (?, ?, ?)", (row.key, row.id, row.last_at))
+            select(db, row)

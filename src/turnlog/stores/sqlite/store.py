@@ -23,7 +23,7 @@ from ...core.session import Session, marks_of
 from ...errors import StoreError, UsageError
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, word_index
 from ..disk import leases
-from ..disk.files import disk_errors
+from ..disk.files import disk_errors, unavailable
 from ..disk.syncing import aside
 from ..finding import Searcher
 from ..index_timer import IndexTimer
@@ -32,6 +32,7 @@ from ..watching import Watchers
 from . import erasing, opening, searching as searching, statements as statements
 from .connection import SqliteConnection
 from .entry_rows import EntryRows
+from .kept_rows import KeptRows
 from .kept_weights import KeptWeights
 from .ledger import SqliteLedger
 from .writer import SqliteWriter, driver_errors
@@ -40,7 +41,6 @@ log = logging.getLogger("turnlog.stores.sqlite")
 
 INLINE_ROWS = 256
 """Larger reads run in a thread."""
-ROWS_KEPT = 1_024
 
 T = TypeVar("T")
 
@@ -63,10 +63,10 @@ class SqliteStore:
         self._searcher = Searcher(self.read)
         self._rest: SqliteConnection | None = None
         """An index in memory of what the one in the file lacks, where nothing can be written."""
-        self._rows: dict[str, Session] = {}
-        """Rows as the writer last left them; valid until another connection commits."""
+        self._rows = KeptRows()
         self._entry_rows = EntryRows()
         self._weights = KeptWeights()
+        self.append_at_once = self._append_at_once
 
     @classmethod
     async def open(
@@ -93,13 +93,13 @@ class SqliteStore:
         self.ledger = SqliteLedger(self._writer, self._near, self._clock)
 
     def _forget(self) -> None:
-        self._rows.clear()
+        self._rows.compare()
         self._entry_rows.forget()
         self._weights.forget()
 
     def _drop(self, session_id: str) -> None:
         """Nothing of this session may be kept any more."""
-        self._rows.pop(session_id, None)
+        self._rows.drop(session_id)
         self._weights.drop(session_id)
 
     async def append(
@@ -134,10 +134,29 @@ class SqliteStore:
         def change(db: SqliteConnection) -> Appended:
             return self._append(db, session_id, bodies, expect, expect_fact, leased, incarnation)
 
-        appended = await self._writer.run(change)
-        self._watchers.wake(session_id)
+        return self._told(await self._writer.run(change))
+
+    def _told(self, appended: Appended) -> Appended:
+        self._watchers.wake(appended.row.id)
         self._indexing.written()
         return appended
+
+    def _append_at_once(
+        self, session_id: str, bodies: Sequence[Entry], expect: int | None, incarnation: str
+    ) -> Appended | None:
+        """See `stores.at_once`."""
+        if not self._writer.is_free() or (fd := self._leases.enter_now(session_id)) is None:
+            return None
+        try:
+            try:
+                done = self._writer.run_now(
+                    lambda db: self._append(db, session_id, bodies, expect, None, True, incarnation)
+                )
+            finally:
+                self._leases.leave(None, fd, session_id)
+        except OSError as error:
+            raise unavailable("append failed", error) from error
+        return self._told(done[0]) if done else None
 
     def _append(
         self,
@@ -149,7 +168,7 @@ class SqliteStore:
         leased: bool,
         incarnation: str | None,
     ) -> Appended:
-        saved = self._rows.get(session_id)
+        saved = self._rows.of(db, session_id)
         before = saved or statements.row_of(db, session_id)
         check_expected(before, expect, session_id, incarnation)
         if expect_fact is not None:
@@ -165,18 +184,12 @@ class SqliteStore:
             lambda wanted: self._weights.of(db, session_id, wanted),
         )
         self._entry_rows.insert(db, session_id, entries, lines, self._summary_role)
-        if saved is None:
-            statements.save(db, row)
-        else:
-            statements.update(db, saved, row)
+        text = statements.save(db, row) if saved is None else statements.update(db, saved, row)
         statements.index_facts(db, session_id, session_facts.changes(entries))
-        if len(self._rows) > ROWS_KEPT:
-            self._rows.clear()
-        self._rows[session_id] = row
+        self._rows.written(row, text)
         self._weights.written(session_id, entries)
-        for entry in entries:
-            if isinstance(entry, Selected):
-                db.run("INSERT OR REPLACE INTO session_index VALUES (?, ?, ?)", (row.key, row.id, row.last_at))
+        if any(isinstance(entry, Selected) for entry in entries):
+            statements.select(db, row)
         if (row.compactions or (before and before.compactions)) and marks_of(entries):
             statements.save_state(db, row)
         return Appended(entries, row)

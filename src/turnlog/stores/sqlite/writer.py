@@ -8,7 +8,7 @@ on the engine's own loop, where nothing else runs, a single synced change on a f
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -57,20 +57,41 @@ class SqliteWriter:
         if self._closed:
             raise StoreUnavailable("the store is closed", hint="Open it again.")
         loop = asyncio.get_running_loop()
+        alone = self._is_alone(loop)
+        if alone and not aside and self._is_short(1, loop):
+            answers = self._run_here([change])
+            if answers is not None:
+                return _outcome(answers)
+            aside = True  # the database is busy, and the thread can wait for it
         done = Uncancellable(loop=loop)
         self._waiting.append((change, done))
         self._aside = self._aside or aside
-        if self._is_alone(loop):
+        if alone:
             self._start(loop)
         else:
             self._schedule(loop)
         return done.result() if done.done() else await done
 
+    def is_free(self) -> bool:
+        """Whether `run_now` may run a change: nothing else could go into its transaction, and the disk is fast."""
+        loop = asyncio.get_running_loop()
+        return not self._closed and self._has_no_other(loop) and self._is_short(1, loop)
+
+    def run_now(self, change: Callable[[SqliteConnection], T]) -> list[T]:
+        """As `run`, on the spot, if the writer is free. The list is empty, and nothing was done, if the database is
+        busy.
+        """
+        answers = self._run_here([change])
+        return [] if answers is None else [_outcome(answers)]
+
     def _is_alone(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether nothing else is ready to run that could add to the transaction, as in `Syncer.request`."""
+        """Whether the transaction need not wait for a pass of the loop, as in `Syncer.request`."""
         self._streak += 1
-        free = len(self._waiting) == 1 and not self._busy and not getattr(loop, "_ready", True)
-        return free and self._streak % PASS_EVERY != 0
+        return self._has_no_other(loop) and self._streak % PASS_EVERY != 0
+
+    def _has_no_other(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether nothing else is ready to run that could add to the transaction."""
+        return not self._waiting and not self._busy and not getattr(loop, "_ready", True)
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._scheduled and not self._busy:
@@ -83,10 +104,11 @@ class SqliteWriter:
             return
         job, self._waiting = self._waiting, []
         inline, self._aside = self._is_short(len(job), loop) and not self._aside, False
-        if inline and self._run_here(job):
-            return
-        if not self._has_thread():
-            self._run_here(job, BUSY_TIMEOUT_MS)
+        answers = self._run_here(_changes(job)) if inline else None
+        if answers is None and not self._has_thread():
+            answers = self._run_here(_changes(job), BUSY_TIMEOUT_MS)
+        if answers is not None:
+            _finish(job, answers)
             return
         self._busy = True
         self._jobs.put((loop, job))
@@ -102,19 +124,18 @@ class SqliteWriter:
             self._thread = thread
         return True
 
-    def _run_here(self, job: Job, wait_ms: int = 0) -> bool:
-        """False: the database is busy, and the thread can wait for it."""
+    def _run_here(self, changes: Sequence[Change], wait_ms: int = 0) -> Answers | None:
+        """None: the database is busy, and the thread can wait for it."""
         start = time.perf_counter()
         try:
             self._db.wait_when_busy(wait_ms)
-            answers = self._transact(job)
+            answers = self._transact(changes)
         except BaseException as error:  # noqa: BLE001 - every waiting call gets the error
             if isinstance(error, apsw.BusyError) and not wait_ms:
-                return False
-            answers: Answers = [(None, mapped(error, self._db.path))] * len(job)
-        self._cost.add((time.perf_counter() - start) / len(job))
-        _finish(job, answers)
-        return True
+                return None
+            answers: Answers = [(None, mapped(error, self._db.path))] * len(changes)
+        self._cost.add((time.perf_counter() - start) / len(changes))
+        return answers
 
     def _is_short(self, changes: int, loop: asyncio.AbstractEventLoop) -> bool:
         if self._syncs:
@@ -127,7 +148,7 @@ class SqliteWriter:
             start = time.perf_counter()
             try:
                 self._db.wait_when_busy(BUSY_TIMEOUT_MS)
-                answers = self._transact(job)
+                answers = self._transact(_changes(job))
             except BaseException as error:  # noqa: BLE001 - every waiting call gets the error
                 answers: Answers = [(None, mapped(error, self._db.path))] * len(job)
             spent = (time.perf_counter() - start) / len(job)
@@ -143,7 +164,7 @@ class SqliteWriter:
         if self._waiting:
             self._schedule(loop)
 
-    def _transact(self, job: Job) -> Answers:
+    def _transact(self, changes: Sequence[Change]) -> Answers:
         """Runs one transaction for all. Raises BusyError only if it could not begin."""
         db = self._db
         answers: Answers = []
@@ -151,7 +172,7 @@ class SqliteWriter:
         try:
             if db.data_version != self._version:
                 self._forget()
-            for change, _ in job:
+            for change in changes:
                 try:
                     answers.append((change(db), None))
                 except TurnlogError as error:
@@ -162,7 +183,7 @@ class SqliteWriter:
             self._forget()
             if db.in_transaction:
                 _roll_back(db)
-            return [(None, mapped(error, self._db.path))] * len(job)
+            return [(None, mapped(error, self._db.path))] * len(changes)
         return answers
 
     def close(self) -> None:
@@ -179,6 +200,21 @@ def _roll_back(db: SqliteConnection) -> None:
     except apsw.Error:
         # SQLite has already rolled back after errors such as a full disk.
         return
+
+
+def _changes(job: Job) -> list[Change]:
+    return [change for change, _ in job]
+
+
+def _outcome(answers: Answers) -> Any:
+    """Of the only change. The list is emptied: an error that it held would hold it too, by its traceback."""
+    value, error = answers.pop()
+    if error is None:
+        return value
+    try:
+        raise error
+    finally:
+        error = None
 
 
 def _finish(job: Job, answers: Answers) -> None:
