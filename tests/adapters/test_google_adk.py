@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tempfile
 from importlib.metadata import version
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
 import turnlog
-from turnlog.core.entries import Assistant, Compaction, Foreign, ToolResult, Undo, User
+from turnlog.core.entries import Assistant, Compaction, Facts, Foreign, ToolResult, Undo, User
 from turnlog.errors import TurnlogError, UsageError
 
 from .. import warm
@@ -34,6 +35,7 @@ from google.genai import types
 from google.genai.errors import ClientError
 from pydantic import Field
 
+from turnlog.adapters import adk_sessions
 from turnlog.adapters.adk_events import entry_of, event_of
 from turnlog.adapters.fitting import fit
 from turnlog.adapters.google_adk import (
@@ -428,6 +430,7 @@ STEP = st.one_of(
     st.tuples(st.just("append"), NAME, EVENT),
     st.tuples(st.just("delete"), NAME, st.none()),
     st.tuples(st.just("get"), NAME, st.none() | st.integers(0, 4)),
+    st.tuples(st.just("again"), NAME, st.integers(0, 20)),
     st.tuples(st.just("list"), NAME, st.none()),
 )
 
@@ -449,6 +452,14 @@ async def do(service, copies, name, session_id, value):
             except SessionNotFoundError:
                 return "not found"
             return event.model_dump(mode="json"), plain(copies[session_id])
+        case "again":
+            whole = await service.get_session(**WHO, session_id=session_id)
+            if not whole or not whole.events:
+                return None
+            config = GetSessionConfig(num_recent_events=value % 3)
+            copy = await service.get_session(**WHO, session_id=session_id, config=config)
+            await service.append_event(copy, whole.events[value % len(whole.events)])
+            return plain(await service.get_session(**WHO, session_id=session_id))
         case "delete":
             return await service.delete_session(**WHO, session_id=session_id)
         case "get":
@@ -474,10 +485,11 @@ def compare(url, steps):
 
 
 @settings(max_examples=25)
-@given(st.lists(STEP, max_size=14))
-@example([("create", "s2", {"a": 1, "\ud800": 1, "user:\ud800": 2}), ("get", "s2", None)])
-def test_the_same_calls_give_the_same_answers_as_adks_own_service(steps):
-    compare("memory:", [("create", "s1", {}), *steps])
+@given(st.lists(STEP, max_size=14), st.sampled_from([1, 3, 16]))
+@example([("create", "s2", {"a": 1, "\ud800": 1, "user:\ud800": 2}), ("get", "s2", None)], 16)
+def test_the_same_calls_give_the_same_answers_as_adks_own_service(steps, listed_together):
+    with patch.object(adk_sessions, "LISTED_TOGETHER", listed_together):
+        compare("memory:", [("create", "s1", {}), *steps])
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgresql"])
@@ -541,6 +553,163 @@ def test_a_copy_that_is_out_of_date_is_refused_and_changes_nothing(url):
         await service.append_event(by_hand, said("third"))
         assert len((await service.get_session(**WHO, session_id="s1")).events) == 3
         await service.close()
+
+    run(main())
+
+
+async def append_as_before(t, events):
+    """As versions before decision 79 did: all fields of an event, and for each event its head and its id."""
+    [row] = (await t.sessions.list()).items
+    for count, event in enumerate(events, 1):
+        body = entry_of(event.model_dump(mode="json", exclude_none=True))
+        put = {"h": [event.timestamp, count], f"e|{event.id}": True}
+        await t.store.append(row.id, [body, Facts(app="google-adk", put=put)], lease="own")
+
+
+def test_sessions_of_an_older_version_are_read_and_continued(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        await service.create_session(**WHO, session_id="s1")
+        before = [said(f"before {n}", at=float(n + 1)) for n in range(3)]
+        async with turnlog.open(url) as t:
+            await append_as_before(t, before)
+        session = await service.get_session(**WHO, session_id="s1")
+        assert (session.events, session.last_update_time) == (before, 3.0)
+        part = await service.get_session(**WHO, session_id="s1", config=GetSessionConfig(num_recent_events=1))
+        await service.append_event(part, before[0].model_copy(deep=True))
+        new = [said("new", at=2.5), changes(n=1, at=9.0)]
+        for event in new:
+            await service.append_event(session, event)
+        with pytest.raises(StaleSessionError):
+            await service.append_event(part, said("stale"))
+        found = await service.get_session(**WHO, session_id="s1")
+        assert (found.events, found.last_update_time, found.state) == ([*before, *new], 9.0, {"n": 1})
+        await service.close()
+
+    run(main())
+
+
+def test_fields_that_every_new_event_has_are_not_stored(tmp_path):
+    async def main():
+        service = TurnlogSessionService(f"sqlite:{tmp_path}/a.db")
+        session = await service.create_session(**WHO, session_id="s1")
+        actions = EventActions(escalate=False)
+        given = [said("plain"), said("with actions", actions=actions), said("in a workflow", node_path="a/b")]
+        for event in given:
+            await service.append_event(session, event)
+        assert (await service.get_session(**WHO, session_id="s1")).events == given
+        async with turnlog.open(f"sqlite:{tmp_path}/a.db") as t:
+            [row] = (await t.sessions.list()).items
+            stored = [entry.raw["google_adk"] for entry in await t.store.read(row.id) if isinstance(entry, User)]
+        assert ["actions" in one for one in stored] == [False, True, False]
+        assert ["node_info" in one for one in stored] == [False, False, True]
+        await service.close()
+
+    run(main())
+
+
+async def texts_of(service):
+    whole = await service.get_session(**WHO, session_id="s1")
+    return [event.content.parts[0].text for event in whole.events]
+
+
+def test_any_event_that_is_delivered_again_to_a_partial_copy_is_stored_once(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1")
+        events = [said(f"{n}", at=float(n % 7)) for n in range(40)]  # their times are no order
+        for event in events:
+            await service.append_event(session, event)
+        recent = GetSessionConfig(num_recent_events=1)
+        part = await service.get_session(**WHO, session_id="s1", config=recent)
+        for event in events:
+            await service.append_event(part, event.model_copy(deep=True))
+        assert len(part.events) == 1
+        other = said("other", at=events[3].timestamp)
+        other.id = events[3].id
+        await service.append_event(part, other)  # it has an id that is there, and is not the same
+        await service.append_event(part, other.model_copy(deep=True))
+        assert await texts_of(service) == [*(f"{n}" for n in range(40)), "other"]
+        await service.close()
+
+    run(main())
+
+
+def test_an_event_that_is_delivered_twice_at_once_is_stored_once(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1")
+        for number in range(5):
+            event = said(f"{number}")
+            copies = [event, event.model_copy(deep=True), event.model_copy(deep=True)]
+            await asyncio.gather(*(service.append_event(session, copy) for copy in copies))
+        assert await texts_of(service) == [event.content.parts[0].text for event in session.events]
+        assert len(session.events) == 5
+        await service.close()
+
+    run(main())
+
+
+def test_an_event_is_one_entry_and_ids_are_listed_together(tmp_path):
+    async def main():
+        service = TurnlogSessionService(f"sqlite:{tmp_path}/a.db")
+        session = await service.create_session(**WHO, session_id="s1")
+        async with turnlog.open(f"sqlite:{tmp_path}/a.db") as t:
+            [row] = (await t.sessions.list()).items
+            before = (await t.store.describe(row.id)).last_seq
+            for number in range(40):
+                await service.append_event(session, said(f"{number}"))
+            entries = await t.store.read(row.id, after=before)
+            assert [len(one.put) for one in entries if isinstance(one, Facts)] == [18, 18]
+            facts = await t.store.facts(row.id, "google-adk", prefix="e|")
+            await service.append_event(session, changes(n=1))
+            assert len(await t.store.facts(row.id, "google-adk", prefix="e|")) == 41
+        stored = {one.seq: event_of(one)["id"] for one in entries if event_of(one)}
+        assert [one.id for one in session.events[:40]] == list(stored.values())
+        assert {one.key: one.value for one in facts} == {f"e|{one}": seq for seq, one in [*stored.items()][:34]}
+        await service.close()
+
+    run(main())
+
+
+def test_the_last_update_is_known_without_reading_events(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        for name, times in (("s1", [5.0]), ("s2", [9.0, 4.0]), ("s3", [*map(float, range(30)), 6.0])):
+            session = await service.create_session(**WHO, session_id=name)
+            for at in times:
+                await service.append_event(session, said("hello", at=at))
+        listed = (await service.list_sessions(**WHO)).sessions
+        assert [(one.id, one.last_update_time) for one in listed] == [("s2", 4.0), ("s1", 5.0), ("s3", 6.0)]
+        for count in (0, 1):
+            config = GetSessionConfig(num_recent_events=count)
+            found = await service.get_session(**WHO, session_id="s3", config=config)
+            assert found.last_update_time == 6.0
+        await service.append_event(listed[0], said("more", at=7.0))
+        await service.close()
+
+    run(main())
+
+
+def test_an_event_after_a_title_makes_a_copy_stale_and_so_does_an_erased_one(url):
+    async def main():
+        service, other = TurnlogSessionService(url), TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1")
+        for redact in (False, True):
+            copy = await other.get_session(**WHO, session_id="s1")
+            async with turnlog.open(url) as t:
+                [row] = (await t.sessions.list()).items
+                await t.sessions.rename(row.id, "Greetings")
+                await service.append_event(session, said("first"))
+                if redact:
+                    last = [entry.seq for entry in await t.store.read(row.id) if isinstance(entry, User)][-1]
+                    await t.store.erase(row.id, [last], redact=True)
+                await t.sessions.rename(row.id, "More greetings")
+            with pytest.raises(StaleSessionError):
+                await other.append_event(copy, said("stale"))
+        assert await texts_of(service) == ["first"]
+        await service.close()
+        await other.close()
 
     run(main())
 

@@ -397,3 +397,31 @@ def test_a_thread_goes_on_without_a_message_that_was_erased(tmp_path, store):
             return max(sum(key.startswith("e|") for key in entry.put) for entry in facts)
 
     assert asyncio.run(largest()) == 1
+
+
+@pytest.mark.parametrize("store", ["sqlite:{}/a.db", "jsonl:{}/sessions"])
+def test_words_that_are_erased_while_a_new_saver_puts_are_not_remembered(tmp_path, store):
+    from langchain_core.messages import HumanMessage
+
+    def checkpoint():
+        values = {"messages": [HumanMessage("secret words", id="1")]}
+        return empty_checkpoint() | {"channel_values": values, "channel_versions": {"messages": "1"}}
+
+    first = TurnlogSaver(store.format(tmp_path))
+    place = first.put(config(), checkpoint(), {}, {"messages": "1"})
+    running = TurnlogSaver(store.format(tmp_path), messages=None)
+    unprojected = running._threads._unprojected
+
+    async def erase(t, row, held):
+        """After the value was read, before the checkpoint is stored."""
+        entries = await t.store.read(row.id)
+        found = [one.seq for one in entries if erasing.holds(one, "secret words")]
+        if found:
+            await t.store.erase(row.id, found, redact=True)
+        return await unprojected(t, row, held)
+
+    running._threads._unprojected = erase
+    place = running.put(place, checkpoint(), {}, {"messages": "1"})
+    assert "secret words" not in str(running.get(place))
+    running.close()
+    first.close()

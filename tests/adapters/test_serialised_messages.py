@@ -2,6 +2,8 @@
 
 import copy
 import gc
+import weakref
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -12,7 +14,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 
 from turnlog.adapters.langgraph import TurnlogSaver, default_serializer
-from turnlog.adapters.serialised_messages import SerialisedElement, SerialisedMessages
+from turnlog.adapters.serialised_messages import SerialisedMessages
 
 WORDS = st.text(max_size=4)
 PLAIN = st.none() | st.booleans() | st.integers(0, 2) | st.floats(0, 2) | WORDS
@@ -52,47 +54,152 @@ def change(message, how, value):
 
 def element(message, serde):
     kind, data = serde.dumps_typed(message)
-    return SerialisedElement(str(data), [kind, bytes(data)])
+    return str(data), [kind, bytes(data)]
+
+
+class Remembering:
+    """SerialisedMessages, and which messages it had serialised."""
+
+    def __init__(self, serde=None):
+        self.known = SerialisedMessages()
+        self.serde = serde or default_serializer()
+        self.serialised = []
+
+    def elements(self, items):
+        """Also compares each with what serialising it gives."""
+        self.serialised.clear()
+        found = self.known.elements(items, self.serde, self._serialise)
+        assert [*found] == [element(one, self.serde) for one in items]
+        return self.serialised
+
+    def _serialise(self, message):
+        self.serialised.append(message)
+        return element(message, self.serde)
 
 
 @settings(max_examples=150, deadline=None)
-@given(message=MESSAGE, changes=st.lists(st.tuples(CHANGE, BOX), max_size=4))
-def test_what_is_known_of_a_message_is_what_serialising_it_gives(message, changes):
-    known, serde = SerialisedMessages(), default_serializer()
-    known.put(message, serde, element(message, serde))
-    for how, value in changes:
-        change(message, how, value)
-        if (found := known.get(message, serde)) is not None:
-            assert serde.loads_typed(tuple(found.fact)) == serde.loads_typed(serde.dumps_typed(message))
-            assert found == element(message, serde)
+@given(messages=st.lists(MESSAGE, min_size=1, max_size=6), data=st.data(), loaded=st.booleans())
+def test_what_is_known_of_messages_is_what_serialising_them_gives(messages, data, loaded):
+    one = Remembering()
+    items = [*messages]
+    if loaded:
+        one.known.put(items, one.serde, [element(item, one.serde) for item in items])
+    for _ in range(data.draw(st.integers(1, 5))):
+        match data.draw(st.sampled_from(["change", "add", "remove", "reorder", "replace", "both", "nothing"])):
+            case "change":
+                change(data.draw(st.sampled_from(items)), data.draw(CHANGE), data.draw(BOX))
+            case "add":
+                items = [*items, data.draw(MESSAGE)]
+            case "remove" if len(items) > 1:
+                items = [*items]
+                del items[data.draw(st.integers(0, len(items) - 1))]
+            case "reorder":
+                items = data.draw(st.permutations(items))
+            case "replace":
+                items = [*items[:-1], data.draw(MESSAGE)]
+            case "both":
+                change(data.draw(st.sampled_from(items)), data.draw(CHANGE), data.draw(BOX))
+                items = [*items, data.draw(MESSAGE)]
+            case _:
+                pass
+        one.elements(items)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        HumanMessage("hi", id="1"),
-        AIMessage("", tool_calls=[{"name": "f", "args": {"x": [1]}, "id": "c"}], id="2"),
-        AIMessage([{"type": "text", "text": "hi"}], usage_metadata={**USED}),
-    ],
-    ids=["plain", "call", "blocks"],
-)
-def test_an_unchanged_message_is_known_and_its_copy_is_not(message):
-    known, serde = SerialisedMessages(), default_serializer()
-    stored = element(message, serde)
-    known.put(message, serde, stored)
-    assert known.get(message, serde) is stored
-    assert known.get(copy.deepcopy(message), serde) is None
-    assert known.get(message, default_serializer()) is None
+PLAIN_MESSAGES = [
+    HumanMessage("hi", id="1"),
+    AIMessage("", tool_calls=[{"name": "f", "args": {"x": [1]}, "id": "c"}], id="2"),
+    AIMessage([{"type": "text", "text": "hi"}], usage_metadata={**USED}),
+]
+
+
+def test_an_unchanged_message_is_known_and_its_copy_is_not():
+    one = Remembering()
+    items = copy.deepcopy(PLAIN_MESSAGES)
+    assert one.elements(items) == items
+    assert one.elements([*items]) == []
+    assert one.elements(copy.deepcopy(items)) == items
+    one.serde = default_serializer()
+    assert one.elements(items) == items
+
+
+def test_of_a_list_that_grew_or_shrank_only_new_messages_are_serialised():
+    one = Remembering()
+    items = [HumanMessage(str(n), id=str(n)) for n in range(8)]
+    one.elements(items)
+    assert one.elements([*items, more := HumanMessage("more")]) == [more]
+    assert one.elements([*items, more, last := HumanMessage("last")]) == [last]
+    assert one.elements(items) == []
+    assert one.elements([*items[3:], more]) == []
+    assert one.elements([items[0], items[7], other := HumanMessage("other")]) == [other]
+
+
+def test_only_a_message_whose_field_was_set_is_serialised_again():
+    one = Remembering()
+    items = [HumanMessage(str(n), id=str(n)) for n in range(8)]
+    one.elements(items)
+    items[3].content = "new"
+    assert one.elements(items) == [items[3]]
+    assert one.elements(items) == []
+    items[2].id = "new"
+    assert one.elements([*items, more := HumanMessage("more")]) == [items[2], more]
+
+
+def test_a_true_that_became_a_one_is_a_change():
+    one = Remembering()
+    items = [HumanMessage("a", additional_kwargs={"n": True}, name="x") for _ in range(4)]
+    one.elements(items)
+    items[1].additional_kwargs["n"] = 1
+    assert items[1] in one.elements(items)
+    items[2].more = True
+    one.elements(items)
+    items[2].more = 1
+    assert items[2] in one.elements(items)
+
+
+def test_what_is_not_plain_is_serialised_each_time_and_the_rest_once():
+    class Own(HumanMessage):
+        pass
+
+    one = Remembering()
+    dated = HumanMessage("when", additional_kwargs={"at": datetime(2026, 1, 1, tzinfo=UTC)})
+    items = [HumanMessage("a"), dated, HumanMessage("b"), Own("c"), {"role": "user"}, "text"]
+    one.elements(items)
+    assert one.elements(items) == [dated, *items[3:]]
+    assert one.elements([*items, dated]) == [dated, *items[3:], dated]
+
+
+def test_a_plain_message_that_is_no_longer_plain_is_serialised_each_time():
+    one = Remembering()
+    items = [HumanMessage("a"), HumanMessage("b")]
+    one.elements(items)
+    items[0].additional_kwargs["at"] = datetime(2026, 1, 1, tzinfo=UTC)
+    assert items[0] in one.elements(items)
+    assert one.elements(items) == items[:1]
 
 
 def test_what_is_known_goes_with_its_messages():
-    known, serde = SerialisedMessages(), default_serializer()
-    for n in range(5_000):
-        message = HumanMessage(str(n))
-        known.put(message, serde, element(message, serde))
-    del message
+    one = Remembering()
+    kept = []
+    for n in range(1_000):
+        items = [HumanMessage(f"{n} {k}") for k in range(5)]
+        one.known.put(items, one.serde, [("", [])] * 5)
+        kept.append(items[-1])  # one message that lives on does not keep the others
+    del items
     gc.collect()
-    assert len(known._seen) <= 1_001
+    assert len(one.known._lists) <= 1_010
+
+
+def test_nothing_of_a_message_that_refers_to_itself_is_kept():
+    one = Remembering()
+    items = [HumanMessage("a"), ToolMessage("b", tool_call_id="c")]
+    one.known.put(items, one.serde, [("", [])] * 2)
+    more = [HumanMessage("a"), ToolMessage("b", tool_call_id="c", artifact=object())]
+    more[1].artifact = [more[1]]
+    one.known.put(more, one.serde, [("", [])] * 2)
+    gone = weakref.ref(more[1])
+    del more
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_message_that_was_changed_in_place_is_stored_as_it_is_then(tmp_path):

@@ -12,6 +12,17 @@ from turnlog.errors import UsageError
 
 TEXTS = ("hi", "", "héé 缓存 😀", 'a "quoted" \\ text\n', ",1.0, [2.0] {3.0}", "\x00\x1f", "[" * 300, "x" * 5000)
 USAGES = (None, {}, {"input_tokens": 3, "output_tokens": 0}, {"n": -(2**63)}, {"n": 2**64 - 1}, {"1.0": 1})
+RAWS = (
+    None,
+    {},
+    [],
+    "words",
+    1.0,
+    {"google_adk": {"content": {"parts": [], "role": "user"}, "timestamp": 1794975413.923065, "id": "e1"}},
+    {"of": {"counts": [{"n": 1, "of": None}, {"n": -1.5}], "whole": [1.0, 2.0, -0.0], "large": [2**64 - 1, 1e300]}},
+    {",1.0,": {"b": True, "a": False, "": {"[2.0]": "3.0"}}},
+    [[[[[["deep"]]]]]],
+)
 
 
 def text(value):
@@ -23,7 +34,9 @@ def plain_entries():
     for _ in range(300):
         common = {"seq": choose.choice((0, 1, 2**63 - 1)), "ts": choose.choice(("", "2026-01-01T00:00:00.000Z"))}
         one, other = choose.choice(TEXTS), choose.choice((None, *TEXTS))
-        yield User(content=one, sender=other, message_id=other, dedupe_id=choose.choice((None, "d")), **common)
+        common["raw"] = choose.choice(RAWS)
+        asked = choose.choice((one, [text(one)]))
+        yield User(content=asked, sender=other, message_id=other, dedupe_id=choose.choice((None, "d")), **common)
         content = choose.choice((one, [], [text(one)], [text(one), text("more")]))
         yield Assistant(
             content=content, model=other, stop=choose.choice((None, "end")), usage=choose.choice(USAGES), **common
@@ -60,14 +73,30 @@ class Number(enum.IntEnum):
     ONE = 1
 
 
+NESTED = []
+NESTED.append(NESTED)
+
+
 @pytest.mark.parametrize(
     "entry",
     [
         User(),
-        User(content=[text("a")]),
+        User(content=[{**text("a"), "cache_control": {}}]),
+        User(content=(text("a"),)),
         User(content="a", from_=(1,)),
         User(content="a", after=1),
-        User(content="a", raw={}),
+        User(content="a", raw=[[[[[[["deep"]]]]]]]),
+        User(content="a", raw=[[[[[[{"deep": 1}]]]]]]),
+        User(content="a", raw=NESTED),
+        User(content="a", raw=float("nan")),
+        User(content="a", raw={"n": [float("inf")]}),
+        User(content="a", raw={"n": 2**64}),
+        User(content="a", raw={"n": Number.ONE}),
+        User(content="a", raw={"n": (1,)}),
+        User(content="a", raw={"n": b"1"}),
+        User(content="a", raw={"n": Loud("a")}),
+        User(content="a", raw={1: "a"}),
+        User(content="a", raw=[{Loud("n"): 1}]),
         User(content="a", unknown={"new": 1}),
         User(content="a", erased=True),
         User(content="a", seq=-1),
@@ -110,10 +139,11 @@ def test_anything_unusual_is_not_plain(entry):
 
 def test_plain_texts_with_lone_surrogates_are_written_as_by_the_general_checks(monkeypatch):
     entries = [User(content="half \ud83d", seq=1), User(content="two \ud83d\ude00", seq=2)]
+    entries += [User(content="a", raw={"\ud83d": "\ud83d"}, seq=3)]
     stored = [native.encode_stored(entry) for entry in entries]
     general(monkeypatch)
     assert stored == [native.encode_stored(entry) for entry in entries]
-    assert [native.decode(line).content for line in stored] == ["half \ud83d", "two 😀"]
+    assert [native.decode(line).content for line in stored] == ["half \ud83d", "two 😀", "a"]
 
 
 def test_a_plain_text_that_is_too_long_is_refused(monkeypatch):

@@ -29,9 +29,13 @@ _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 def entry_of(event: EventJson, size: int = 0) -> Entry:
     """`size`: the length of its JSON, if known."""
     content = fields_in(event.get("content"))
-    parts = [fields_in(part) for part in content.get("parts") or ()]
-    if not parts or size > PROJECTED_MAX_BYTES or event.get("partial"):
+    given = content.get("parts") or ()
+    if not given or size > PROJECTED_MAX_BYTES or event.get("partial"):
         return Foreign(raw={OPAQUE: event})
+    parts = [fields_in(part) for part in given]
+    text = parts[0].get("text") if len(parts) == len(parts[0]) == 1 else None
+    if text and isinstance(text, str):  # as below, and most events are like this
+        return _message(event, parts, [{"type": "text", "text": text}], _with_parts(event, []))
     match parts:
         case [{"function_response": {"id": str(call_id), **rest}}] if call_id and len(parts[0]) == 1:
             words, field = result_of(rest.get("response"))
@@ -44,10 +48,14 @@ def entry_of(event: EventJson, size: int = 0) -> Entry:
             blocks = blocks_of(parts, str(event.get("id") or ""))
             if not blocks:
                 return Foreign(raw={OPAQUE: event})
-            kept = {OPAQUE: _raw(event, parts, _parts_of(blocks))}
-            if event.get("author") == "user" or any("function_response" in part for part in parts):
-                return User(content=blocks, raw=kept)
-            return Assistant(content=blocks, model=_text(event.get("model_version")), usage=usage_of(event), raw=kept)
+            return _message(event, parts, blocks, _raw(event, parts, _parts_of(blocks)))
+
+
+def _message(event: EventJson, parts: list[EventPart], blocks: list[Block], kept: EventJson) -> User | Assistant:
+    raw = {OPAQUE: kept}
+    if event.get("author") == "user" or any("function_response" in part for part in parts):
+        return User(content=blocks, raw=raw)
+    return Assistant(content=blocks, model=_text(event.get("model_version")), usage=usage_of(event), raw=raw)
 
 
 def _raw(event: EventJson, parts: list[EventPart], given_back: list[EventPart]) -> EventJson:
@@ -165,6 +173,8 @@ def _part(block: Block) -> EventPart:
 
 def usage_of(event: EventJson) -> dict[str, Any] | None:
     counts = fields_in(event.get("usage_metadata"))
+    if not counts:
+        return None
     names = {"prompt_token_count": "input_tokens", "candidates_token_count": "output_tokens"}
     found = {ours: counts[theirs] for theirs, ours in names.items() if isinstance(counts.get(theirs), int)}
     return found or None

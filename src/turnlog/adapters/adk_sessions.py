@@ -1,15 +1,16 @@
 """The sessions of Google's ADK in a store: reads and writes their logs and the state of sessions, users and apps.
 
     agent:main:google_adk:<app>:direct:<user>:thread:<session>     events, and facts of the session
-        h           the head: [time of the last update, number of events]; every event puts it anew
-        e|<id>      this event is stored
+        h           [time of the last update]: put with every change of a state, and with every sixteenth event
+        e|<id>      the entry of the event of this id: put with the next `h`
         s|<key>     a value of the session's state
         p           values of user and app that this session's last event brings: [time, app, user]
     agent:main:google_adk:<app>:direct:<user>:thread:%user         s|<key>: a value of the user's state
     agent:main:google_adk:<app>:direct:%app                        s|<key>: a value of the app's state
 
-An event, its session's state and its head are one append, which expects the head that the caller has seen: so a copy of
-the session that is out of date cannot write. Each value of a state is a fact of its own: writers of different keys
+An event and its session's state are one append, which expects the log to end where the caller has seen it end. If it
+does not, and all that follows is Turnlog's own (a title, a compaction), the event is appended there; otherwise the copy
+of the session is out of date and cannot write. Each value of a state is a fact of its own: writers of different keys
 never overwrite each other. Values of user and app follow in appends of their own; if the process dies before them, `p`
 holds them, and the next process that reads the session writes them, unless a newer value is there.
 
@@ -17,13 +18,16 @@ Everything here runs in the store's loop, with events and values as JSON.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import lru_cache
+from math import inf
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..core import keys as session_keys
-from ..core.entries import Compaction, Entry, Facts, Title
+from ..core.entries import MESSAGES, Compaction, Entry, Facts, Foreign, Title
 from ..core.facts import Fact
 from ..core.query import Query
 from ..core.session import Session, active, live_path, marks_of, on_path
@@ -34,7 +38,6 @@ from .adk_events import EventJson, entry_of, event_of
 from .adk_state import (
     APP,
     CHANNEL,
-    EVENT,
     HEAD,
     PENDING,
     STATE,
@@ -45,35 +48,38 @@ from .adk_state import (
     StoredEvent,
     StoredSession,
     WrongHead,
+    event_fact,
+    event_facts,
     freed,
     merged,
     newer,
     pending,
-    read_head,
     reserved,
     state_facts,
     user_key,
     values_of,
 )
 from .kept_entries import kept_entries
-from .session_log import AGENT, SessionLog, fact_name, key_of, newest_first
+from .session_log import AGENT, READ_MAX, SessionLog, key_of, newest_first
 
 LOGS_MAX = 4096
 RACES_MAX = 20
+LISTED_TOGETHER = 16
+"""So many entries may follow the last `h` before another one is put: who looks for an event by its id reads these."""
 
 
 class AdkSessions:
     def __init__(self) -> None:
         self.log_of: Callable[[session_keys.SessionKey], SessionLog] = lru_cache(LOGS_MAX)(SessionLog)
-        self._locks: dict[session_keys.SessionKey, asyncio.Lock] = {}
+        self._locks: dict[AdkPlace, asyncio.Lock] = {}
 
     def lock(self, place: AdkPlace) -> asyncio.Lock:
         """Held while an event is appended: the copies of a session that one process has are written one by one."""
-        lock = self._locks.get(place.key)
+        lock = self._locks.get(place)
         if lock is None:
-            for other in [key for key, one in self._locks.items() if not one.locked()][:-LOGS_MAX]:
+            for other in [one for one, held in self._locks.items() if not held.locked()][:-LOGS_MAX]:
                 del self._locks[other]
-            lock = self._locks[place.key] = asyncio.Lock()
+            lock = self._locks[place] = asyncio.Lock()
         return lock
 
     async def create(self, t: Turnlog, place: AdkPlace, change: StateChange, now: float) -> StoredSession | None:
@@ -90,80 +96,92 @@ class AdkSessions:
             except Conflict:
                 return None
             await self._share(t, place, change, put)
-            head = AdkHead(appended.row.incarnation, appended[-1].seq, now, 0)
+            end = appended[-1].seq
             user, app = await self._shared(t, place)
-            return StoredSession(place, head, merged(change.session, user, app))
+            head = AdkHead(appended.row.incarnation, end, end, 0)
+            return StoredSession(place, head, now, merged(change.session, user, app))
         raise Conflict("too many changes of this session at once")
 
     async def append(
         self, t: Turnlog, place: AdkPlace, event: EventJson, change: StateChange, head: AdkHead, size: int
     ) -> AdkHead:
-        """WrongHead unless the session's head is still this one; NotFound if it was deleted."""
+        """WrongHead if the session has other events by now than this head says; NotFound if it was deleted."""
         log = self.log_of(place.key)
-        row = await log.known(t)
-        if row is None:
-            raise NotFound(f"there is no session {place.session[:80]!r}")
-        if row.incarnation != head.incarnation:
-            log.forget()
-            raise WrongHead
-        put = {HEAD: [event["timestamp"], head.events + 1], **state_facts(change.session), **pending(change)}
-        put[EVENT + fact_name(str(event["id"]))] = True
-        bodies: list[Entry] = [entry_of(event, size), Facts(app=APP, put=put)]
-        try:
-            appended = await log.append_to(t, row, bodies, expect_fact=(APP, HEAD, head.seq))
-        except NotFound:
-            log.forget()
-            raise
-        except Conflict as error:
-            raise WrongHead from error
-        await self._share(t, place, change, put)
-        return AdkHead(row.incarnation, appended[-1].seq, event["timestamp"], head.events + 1)
-
-    async def head(self, t: Turnlog, place: AdkPlace) -> AdkHead | None:
-        row = await self.log_of(place.key).find(t)
-        if row is None:
-            return None
-        with suppress(NotFound):
-            found = await t.store.facts(row.id, APP, keys=[HEAD], incarnation=row.incarnation)
-            return read_head(row, found[0]) if found else None
-        return None
+        body = entry_of(event, size)
+        for attempt in range(RACES_MAX):
+            row = await (log.find(t) if attempt else log.known(t))
+            if row is None:
+                raise NotFound(f"there is no session {place.session[:80]!r}")
+            if row.incarnation != head.incarnation:
+                log.forget()
+                raise WrongHead
+            if row.last_seq != head.seq and attempt:
+                head = await _moved(t, row, head)
+            if row.last_seq != head.seq:
+                continue
+            # Most events have none: an entry of facts costs as much as the event.
+            has_facts = not change.is_empty or head.seq - head.listed >= LISTED_TOGETHER
+            put = await _put(t, row, event, change, head) if has_facts else {}
+            bodies: list[Entry] = [body, Facts(app=APP, put=put)] if has_facts else [body]
+            try:
+                appended = await log.append_to(t, row, bodies, expect=head.seq)
+            except NotFound:
+                log.forget()
+                raise
+            except Conflict:
+                continue
+            if has_facts:
+                await self._share(t, place, change, put)
+            return _after(head, event, appended[-1].seq, is_listed=has_facts)
+        raise WrongHead
 
     async def stored(self, t: Turnlog, place: AdkPlace, event_id: str) -> EventJson | None:
-        """The event of this id, if it is stored."""
+        """The newest event of this id, if there is one."""
         row = await self.log_of(place.key).find(t)
         if row is None:
             return None
-        key = EVENT + fact_name(event_id)
-        found = await t.store.facts(row.id, APP, keys=[key], incarnation=row.incarnation)
-        if not found:
+        key = event_fact(event_id)
+        found = await t.store.facts(row.id, APP, keys=[HEAD, key], incarnation=row.incarnation)
+        facts = {fact.key: fact for fact in found}
+        new = await _unlisted(t, row, facts[HEAD].seq) if HEAD in facts else []
+        if same := [one.event for one in new if one.event["id"] == event_id]:
+            return same[-1]
+        if key not in facts:
             return None
-        before = await t.store.read(row.id, before=found[0].seq, limit=1, incarnation=row.incarnation)
-        return event_of(before[0]) if before else None
+        # Older versions put the id of each event right after it, with the value true.
+        seq = facts[key].seq - 1 if facts[key].value is True else facts[key].value
+        entries = await t.store.read(row.id, after=seq - 1, before=seq + 1, limit=1, incarnation=row.incarnation)
+        return event_of(entries[0]) if entries else None
 
     async def load(
         self, t: Turnlog, place: AdkPlace, recent: int | None = None, since: float | None = None
     ) -> StoredSession | None:
         """`recent`: only that many of the newest events. `since`: only those after the last one that is older."""
         log = self.log_of(place.key)
-        for _ in range(RACES_MAX):
+        for attempt in range(1, RACES_MAX + 1):
+            # The row comes first: if somebody writes meanwhile, what is read is newer than its head, and stale.
             row = await log.find(t)
             if row is None:
                 return None
             try:
-                # The head comes first: if somebody writes meanwhile, what is read is newer than its head, and stale.
                 first = await t.store.facts(row.id, APP, keys=[HEAD, PENDING], incarnation=row.incarnation)
                 facts = {fact.key: fact for fact in first}
                 if HEAD not in facts:
                     return None
+                if facts[HEAD].seq > row.last_seq and attempt < RACES_MAX:
+                    continue
                 found = await t.store.facts(row.id, APP, prefix=STATE, incarnation=row.incarnation)
-                if facts[HEAD].seq > row.last_seq:
-                    row = await t.store.describe(row.id, incarnation=row.incarnation)
                 events = await _events(t, row, recent, since)
+                updated = await _updated(t, row, facts[HEAD], events)
             except NotFound:
                 log.forget()
                 continue
             user, app = await self._shared(t, place, facts.get(PENDING))
-            return StoredSession(place, read_head(row, facts[HEAD]), merged(values_of(found), user, app), events)
+            head = AdkHead(row.incarnation, row.last_seq, facts[HEAD].seq)
+            if recent is None and since is None:
+                newest = max((one.event["timestamp"] for one in events if one.compaction is None), default=-inf)
+                head = replace(head, events=len(events), newest=newest)
+            return StoredSession(place, head, updated, merged(values_of(found), user, app), events)
         return None
 
     async def list(self, t: Turnlog, app: str, user: str | None) -> "list[StoredSession]":
@@ -187,8 +205,10 @@ class AdkSessions:
                 if place.user not in states:
                     states[place.user] = values_of(await self._state(t, place.user_key))
                 state = merged(values_of(facts), states[place.user], of_app)
-                found.append(StoredSession(place, read_head(row, heads[0]), state))
-        return sorted(found, key=lambda one: (one.head.updated, one.place.user, one.place.session))
+                updated = await _updated(t, row, heads[0])
+                head = AdkHead(row.incarnation, row.last_seq, heads[0].seq)
+                found.append(StoredSession(place, head, updated, state))
+        return sorted(found, key=lambda one: (one.updated, one.place.user, one.place.session))
 
     async def delete(self, t: Turnlog, place: AdkPlace) -> None:
         await self.log_of(place.key).delete(t)
@@ -242,6 +262,55 @@ class AdkSessions:
                 return
             log.forget()
         raise Conflict("too many changes of this state at once")
+
+
+async def _moved(t: Turnlog, row: Session, head: AdkHead) -> AdkHead:
+    """The head with a later end of the log; WrongHead if an event has been stored since."""
+    entries = await t.store.read(row.id, after=head.seq, limit=READ_MAX, incarnation=row.incarnation)
+    if not entries or any(map(_is_of_adk, entries)):
+        raise WrongHead
+    return replace(head, seq=entries[-1].seq)
+
+
+def _is_of_adk(entry: Entry) -> bool:
+    """Whether it is an event, or was one before it was erased, or facts of one."""
+    if isinstance(entry, Facts):
+        return entry.app == APP
+    return event_of(entry) is not None or (entry.erased and isinstance(entry, (*MESSAGES, Foreign)))
+
+
+async def _put(t: Turnlog, row: Session, event: EventJson, change: StateChange, head: AdkHead) -> StateValues:
+    """The facts to append after the event."""
+    put = {**state_facts(change.session), **pending(change)}
+    new = [*await _unlisted(t, row, head.listed), StoredEvent(event, head.seq + 1)]
+    return {HEAD: [event["timestamp"]], **put, **event_facts(new)}
+
+
+def _after(head: AdkHead, event: EventJson, end: int, *, is_listed: bool) -> AdkHead:
+    return AdkHead(
+        incarnation=head.incarnation,
+        seq=end,
+        listed=end if is_listed else head.listed,
+        events=-1 if head.events < 0 else head.events + 1,
+        newest=max(head.newest, event["timestamp"]),
+    )
+
+
+async def _unlisted(t: Turnlog, row: Session, listed: int) -> list[StoredEvent]:
+    """The events whose ids are no facts yet, rewound ones too."""
+    if row.last_seq <= listed:
+        return []
+    entries = await t.store.read(row.id, after=listed, before=row.last_seq + 1, incarnation=row.incarnation)
+    events = [(entry.seq, event_of(entry)) for entry in entries]
+    return [StoredEvent(event, seq) for seq, event in events if event is not None]
+
+
+async def _updated(t: Turnlog, row: Session, head: Fact, events: Sequence[StoredEvent] = ()) -> float:
+    """The time of the last event, which may be among these."""
+    last = events[-1] if events else None
+    if last is None or last.compaction is not None or last.seq <= head.seq:
+        last = next(reversed(await _unlisted(t, row, head.seq)), None)
+    return head.value[0] if last is None else last.event["timestamp"]
 
 
 async def _events(t: Turnlog, row: Session, recent: int | None, since: float | None) -> list[StoredEvent]:

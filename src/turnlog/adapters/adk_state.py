@@ -5,6 +5,7 @@ Pure: `adk_sessions` reads and writes what this module defines.
 
 from collections.abc import Iterable
 from functools import lru_cache
+from math import inf
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -12,7 +13,6 @@ from msgspec import Struct, field
 from ..core import keys as session_keys
 from ..core.entries import Compaction
 from ..core.facts import Fact
-from ..core.session import Session
 from ..errors import Conflict
 from ..stores.stamping import now_ms
 from .adk_events import EventJson
@@ -68,16 +68,27 @@ def freed(name: str) -> str:
 
 
 class AdkHead(Struct, frozen=True):
-    """What `h` says, and the entry that says it: the revision of a session."""
+    """How much of a session its copy has seen."""
 
     incarnation: str
     seq: int
-    updated: float
-    events: int
+    """The end of the log."""
+    listed: int
+    """The entry that put `h`. The ids of later events are no facts yet."""
+    events: int = -1
+    """How many events the copy has, if it has all; -1: it has some."""
+    newest: float = -inf
+    """The latest time of these events."""
 
     @property
     def marker(self) -> str:
-        return f"turnlog:{self.incarnation}:{self.seq}:{self.events}"
+        return f"turnlog:{self.incarnation}:{self.seq}:{self.listed}:{self.events}:{self.newest!r}"
+
+    def shows_as_new(self, timestamp: float, events: int) -> bool:
+        """Whether no event of this time can be stored: the copy, which has so many events, has all, and all are older.
+        An event that is delivered again has its time, too.
+        """
+        return events == self.events and timestamp > self.newest
 
 
 class StoredEvent(Struct, frozen=True):
@@ -90,6 +101,7 @@ class StoredEvent(Struct, frozen=True):
 class StoredSession(Struct, frozen=True):
     place: AdkPlace
     head: AdkHead
+    updated: float
     state: StateValues
     """Of session, user and app, with ADK's prefixes."""
     events: list[StoredEvent] = []
@@ -104,6 +116,10 @@ class StateChange(Struct, frozen=True):
     session: StateValues = field(default_factory=dict[str, Any])
     user: StateValues = field(default_factory=dict[str, Any])
     app: StateValues = field(default_factory=dict[str, Any])
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.session or self.user or self.app)
 
     @property
     def is_shared(self) -> bool:
@@ -122,18 +138,23 @@ def newer(change: StateValues, at: int, facts: Iterable[Fact]) -> StateValues:
     return {name: value for name, value in change.items() if times.get(name, -1) < at}
 
 
-def read_head(row: Session, fact: Fact) -> AdkHead:
-    updated, events = fact.value
-    return AdkHead(row.incarnation, fact.seq, updated, events)
-
-
-def head_of(marker: str | None, updated: float) -> AdkHead | None:
-    """The head that a marker names; None if the marker is not of this store."""
+@lru_cache(maxsize=256)
+def head_of(marker: str | None) -> AdkHead | None:
+    """The head that a marker names; None if the marker is not of this store. An append asks for it twice."""
     match (marker or "").split(":"):
-        case ["turnlog", incarnation, seq, events]:
-            return AdkHead(incarnation, int(seq), updated, int(events))
+        case ["turnlog", incarnation, seq, listed, events, newest]:
+            return AdkHead(incarnation, int(seq), int(listed), int(events), float(newest))
         case _:
             return None
+
+
+def event_facts(events: Iterable[StoredEvent]) -> StateValues:
+    """They say which entry holds an event of an id."""
+    return {event_fact(one.event["id"]): one.seq for one in events}
+
+
+def event_fact(event_id: Any) -> str:
+    return EVENT + fact_name(str(event_id))
 
 
 def pending(change: StateChange) -> StateValues:

@@ -13,6 +13,8 @@ Everything is serialised by LangGraph's own serializer, in the caller's thread. 
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, partial
 from hashlib import blake2b
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -27,6 +29,7 @@ ELEMENTS_MIN = 4
 """Shorter lists are stored as one value."""
 PART_MAX_CHARS = 110
 """A longer part of a key is replaced by its digest, so that a key stays below the limit of its length."""
+JSONPLUS = "langgraph.checkpoint.serde.jsonplus"
 _UNIQUE = re.compile(r"[0-9]{32}\.0\.[0-9]+\Z")
 """A version with a random part: nobody else has given it to another value."""
 
@@ -65,7 +68,9 @@ class ChannelFacts(Struct, frozen=True):
     name: str
     key: str
     value: Any
-    elements: dict[str, Any]
+    prefix: str
+    """Of the keys of its elements."""
+    elements: Sequence[SerialisedElement]
     is_new: bool
     """Whether no other value can be under this key."""
 
@@ -127,41 +132,63 @@ def encoded_channel(
 ) -> ChannelFacts:
     place = part(ns)
     key = f"b|{place}|{part(name)}|{part(str(version))}"
-    stored, elements = encoded(serde, place, value, known)
-    return ChannelFacts(name, key, stored, elements, isinstance(version, str) and _UNIQUE.match(version) is not None)
+    stored, elements = encoded(serde, value, known)
+    is_new = isinstance(version, str) and _UNIQUE.match(version) is not None
+    return ChannelFacts(name, key, stored, elements_prefix(place), elements, is_new)
 
 
-def encoded(serde: Serializer, place: str, value: Any, known: SerialisedMessages) -> tuple[Any, dict[str, Any]]:
-    """(the value as a fact, its elements as facts)"""
+def encoded(serde: Serializer, value: Any, known: SerialisedMessages) -> tuple[Any, Sequence[SerialisedElement]]:
+    """(the value as a fact, its elements)"""
     if type(value) is not list or len(cast("list[Any]", value)) < ELEMENTS_MIN:
-        return list(serde.dumps_typed(value)), {}
-    elements = [known.get(item, serde) or _element(serde, item, known) for item in cast("list[Any]", value)]
-    return {"list": [one.name for one in elements]}, {f"e|{place}|{one.name}": one.fact for one in elements}
+        return list(serde.dumps_typed(value)), ()
+    elements = known.elements(cast("list[Any]", value), serde, partial(_element, serde))
+    return {"list": [name for name, _ in elements]}, elements
 
 
-def _element(serde: Serializer, item: Any, known: SerialisedMessages) -> SerialisedElement:
+def _element(serde: Serializer, item: Any) -> SerialisedElement:
     kind, data = serde.dumps_typed(item)
-    element = SerialisedElement(digest(kind.encode() + b"\0" + data), [kind, bytes(data)])
-    known.put(item, serde, element)
-    return element
+    return digest(kind.encode() + b"\0" + data), [kind, bytes(data)]
+
+
+def elements_prefix(place: str) -> str:
+    """The beginning of the keys of elements."""
+    return f"e|{place}|"
 
 
 def elements_of(value: Any, place: str) -> list[str]:
     """The keys of the elements that a stored value is made of."""
-    return [f"e|{place}|{name}" for name in fields_in(value).get("list", ())]
+    prefix = elements_prefix(place)
+    return [prefix + name for name in fields_in(value).get("list", ())]
 
 
 def decoded(serde: Serializer, place: str, value: Any, facts: Mapping[str, Any], known: SerialisedMessages) -> Any:
     """The value of a channel. Elements that were erased are left out of their lists."""
     if not isinstance(value, dict):
         return serde.loads_typed(typed(value))
-    found: list[Any] = []
-    for name in fields_in(value).get("list", ()):
-        if (fact := facts.get(f"e|{place}|{name}")) is None:
-            continue
-        found.append(item := serde.loads_typed(typed(fact)))
-        known.put(item, serde, SerialisedElement(name, fact))
-    return found
+    prefix = elements_prefix(place)
+    names = fields_in(value).get("list", ())
+    elements = [(name, fact) for name in names if (fact := facts.get(prefix + name)) is not None]
+    items = _loaded(serde, [fact for _, fact in elements])
+    known.put(items, serde, elements)
+    return items
+
+
+def _loaded(serde: Serializer, facts: Sequence[Any]) -> list[Any]:
+    """The objects that these elements were serialised from. Many values in msgpack are one list of values in msgpack,
+    so that LangGraph's own serializer is called once.
+    """
+    if _reads_msgpack(type(serde)) and all(kind == "msgpack" for kind, _ in facts):
+        data = b"\xdd%b%b" % (len(facts).to_bytes(4, "big"), b"".join([data for _, data in facts]))
+        with suppress(ValueError, RecursionError):  # then one of them is damaged, or nested too deeply for a list
+            return serde.loads_typed(("msgpack", data))
+    return [serde.loads_typed(typed(fact)) for fact in facts]
+
+
+@cache
+def _reads_msgpack(kind: type) -> bool:
+    """Whether it reads msgpack as LangGraph's serializer does, and not something of its own by that name."""
+    method: Any = getattr(kind, "loads_typed", None)
+    return getattr(method, "__module__", "") == JSONPLUS and method.__qualname__ == "JsonPlusSerializer.loads_typed"
 
 
 def typed(value: Sequence[Any]) -> SerializedValue:

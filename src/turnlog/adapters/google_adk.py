@@ -11,8 +11,11 @@ a compaction event of ADK's, which ADK itself applies; when it is undone, the ev
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
 
 from ..core.entries import Compaction, Entry
 from ..core.history import SUMMARY_NOTE, fence
@@ -39,6 +42,7 @@ with framework("adk"):
     from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
     from google.adk.sessions.session import Session
     from google.genai import types
+    from pydantic import BaseModel
     from pydantic_core import to_jsonable_python
 
 if TYPE_CHECKING:
@@ -141,19 +145,18 @@ class TurnlogSessionService(BaseSessionService):
         if event.partial:
             return event
         place = _place(session.app_name, session.user_id, session.id)
-        if event.id in map(_id_of, session.events) and event in session.events:
-            return event  # it was delivered before
         delta = event.actions.state_delta if event.actions else {}
-        temporary = {name: value for name, value in delta.items() if name.startswith(TEMP)}
-        if temporary:
-            session.state.update(temporary)
-            event.actions.state_delta = {name: value for name, value in delta.items() if name not in temporary}
-        stored, size = _json(event)
-        change = _change(event.actions.state_delta if event.actions else {})
+        if any(name.startswith(TEMP) for name in delta):
+            if _has(session, event):
+                return event
+            session.state.update({name: value for name, value in delta.items() if name.startswith(TEMP)})
+            delta = {name: value for name, value in delta.items() if not name.startswith(TEMP)}
+            event.actions.state_delta = delta
+        given = _given(event, delta)
 
         async def work(t: Turnlog) -> bool:
             async with self.sessions.lock(place):
-                return await self._append(t, session, stored, change, size=size, retry=retry)
+                return await self._append(t, place, session, given, retry=retry)
 
         try:
             is_new = await self.holder.call(work)
@@ -162,45 +165,47 @@ class TurnlogSessionService(BaseSessionService):
         except NotFound as error:
             raise SessionGone(f"Session {session.id} not found.") from error
         if is_new:
-            session.state.update(event.actions.state_delta if event.actions else {})
+            session.state.update(delta)
             session.events.append(event)
         return event
 
     async def _append(
-        self, t: Turnlog, session: Session, event: EventJson, change: StateChange, *, size: int, retry: bool
+        self, t: Turnlog, place: AdkPlace, session: Session, given: "_GivenEvent", *, retry: bool
     ) -> bool:
-        """Whether the event is new."""
-        place = _place(session.app_name, session.user_id, session.id)
+        """Whether the event is new: ADK's own service ignores one that is delivered again, too."""
+        timestamp = given.stored["timestamp"]
         for _ in range(RACES_MAX if retry else 1):
-            head = await self._seen(t, place, session)
-            if head.events != len(session.events) and await self.sessions.stored(t, place, event["id"]) == event:
+            head = head_of(session._storage_update_marker) or await self._found(t, place, session)
+            if not head.shows_as_new(timestamp, len(session.events)) and (
+                _has(session, given.event) or await self._is_stored(t, place, given.stored)
+            ):
                 return False
             try:
-                now = await self.sessions.append(t, place, event, change, head, size)
+                now = await self.sessions.append(t, place, given.stored, given.change, head, given.size)
             except WrongHead:
                 if not retry:
                     raise
                 await self._reload(t, place, session)
                 continue
             session._storage_update_marker = now.marker
-            session.last_update_time = now.updated
+            session.last_update_time = timestamp
             return True
         raise WrongHead
 
-    async def _seen(self, t: Turnlog, place: AdkPlace, session: Session) -> AdkHead:
-        """The head that this copy of the session was made of."""
-        seen = head_of(session._storage_update_marker, session.last_update_time)
-        if seen is not None:
-            return seen
-        head = await self.sessions.head(t, place)  # a copy that somebody else has made
-        if head is None:
+    async def _is_stored(self, t: Turnlog, place: AdkPlace, event: EventJson) -> bool:
+        stored = await self.sessions.stored(t, place, event["id"])
+        # Compared as events: an older version has stored the fields that a new event has, too.
+        return stored is not None and Event.model_validate(stored) == Event.model_validate(event)
+
+    async def _found(self, t: Turnlog, place: AdkPlace, session: Session) -> AdkHead:
+        """The head for a copy that somebody else has made; WrongHead if its last event is another one."""
+        found = await self.sessions.load(t, place, recent=1)
+        if found is None:
             raise NotFound
-        if head.events:
-            last = await self.sessions.load(t, place, recent=1)
-            stored = [one.event["id"] for one in last.events if not one.compaction] if last else []
-            if [event.id for event in session.events[-1:]] != stored[-1:]:
-                raise WrongHead
-        return head
+        stored = [one["id"] for one in found.said]
+        if stored and [event.id for event in session.events[-1:]] != stored[-1:]:
+            raise WrongHead
+        return found.head
 
     async def _reload(self, t: Turnlog, place: AdkPlace, session: Session) -> None:
         """Makes the caller's copy what is stored now. Temporary state is only there, and stays."""
@@ -247,6 +252,14 @@ def _stripped(session_id: str) -> str:
 
 
 def _place(app: str, user: str, session: str) -> AdkPlace:
+    try:
+        return _checked_place(app, user, session)
+    except TypeError:  # it cannot be looked up among those that were checked, so it is no text
+        return _checked_place.__wrapped__(app, user, session)
+
+
+@lru_cache(maxsize=4096)
+def _checked_place(app: str, user: str, session: str) -> AdkPlace:
     for name, value in (("app name", app), ("user id", user), ("session id", session)):
         check_id(name, value)
     place = AdkPlace(app, user, session)
@@ -254,24 +267,47 @@ def _place(app: str, user: str, session: str) -> AdkPlace:
     return place
 
 
-def _json(event: Event) -> tuple[EventJson, int]:
-    """The event as JSON, and its length; NotStorable if JSON cannot hold it."""
-    parts = (event.content.parts if event.content else None) or ()
-    calls = [part.function_call.args for part in parts if part.function_call]
-    results = [part.function_response.response for part in parts if part.function_response]
-    given = [event.actions.state_delta if event.actions else {}, event.custom_metadata, *calls, *results]
-    if any(is_endless(value) for value in given):
-        raise NotStorable("an event cannot be stored: JSON has no NaN and no infinity")
+class _GivenEvent(Struct, frozen=True):
+    event: Event
+    stored: EventJson
+    size: int
+    """About the length of its largest parts."""
+    change: StateChange
+
+
+def _given(event: Event, delta: dict[str, Any]) -> _GivenEvent:
+    """The event with its JSON; NotStorable if JSON cannot hold it. `delta`: its changes of the state.
+
+    Parts that hold what they hold in a new event are left out of the JSON: ADK gives them back.
+    """
+    size = 0
+    values: list[Any] = [delta, event.custom_metadata]
+    for part in (event.content.parts if event.content else None) or ():
+        size += len(part.text or "")
+        if part.inline_data:
+            size += len(part.inline_data.data or b"")
+        if part.function_call:
+            values.append(part.function_call.args)
+        if part.function_response:
+            values.append(part.function_response.response)
+    for value in values:
+        if value and is_endless(value):
+            raise NotStorable("an event cannot be stored: JSON has no NaN and no infinity")
+    unused = {name for name, fields in _UNUSED.items() if getattr(getattr(event, name), "__dict__", None) == fields}
     try:
-        found = event.model_dump(mode="json", exclude_none=True)
+        stored = event.model_dump(mode="json", exclude_none=True, exclude=unused)
     except (ValueError, RecursionError) as error:
         raise NotStorable(f"an event cannot be stored: {error}") from error
-    return found, _size(parts)
+    return _GivenEvent(event, stored, size, _change(delta) if delta else StateChange())
 
 
-def _size(parts: Iterable[types.Part]) -> int:
-    """About the length of its largest parts."""
-    return sum(len(part.text or "") + len(part.inline_data.data or b"" if part.inline_data else b"") for part in parts)
+def _has(session: Session, event: Event) -> bool:
+    """Whether the caller's copy of the session has this very event."""
+    return event.id in map(_id_of, session.events) and event in session.events
+
+
+_UNUSED = {name: vars(value) for name, value in Event() if isinstance(value, BaseModel)}
+"""What the parts of a new event hold: its actions and the place in a workflow, if this version of ADK has one."""
 
 
 def _change(delta: dict[str, Any]) -> StateChange:
@@ -314,7 +350,7 @@ def _session(found: StoredSession, said: Iterable[Event] = ()) -> Session:
             next(events) if one.compaction is None else _compaction(one.compaction, found.events)
             for one in found.events
         ],
-        last_update_time=found.head.updated,
+        last_update_time=found.updated,
     )
     session._storage_update_marker = found.head.marker
     return session

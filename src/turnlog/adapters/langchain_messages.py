@@ -1,6 +1,7 @@
 """Messages of LangChain as entries: what a list of threads, search and the page show of a LangGraph thread."""
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from ..core import content as contents, plain
@@ -32,8 +33,11 @@ def is_message(value: Any) -> bool:
 
 def messages_in(value: Any, but: Collection[str] = ()) -> dict[str, LangChainMessage]:
     """The messages with ids that a channel holds, by id; without those whose ids are given."""
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    with suppress(TypeError):  # an id may be anything
+        items = [item for item in items if getattr(item, "id", None) not in but]
     found: dict[str, LangChainMessage] = {}
-    for item in cast("list[Any]", value) if isinstance(value, list) else ():
+    for item in items:
         name = getattr(item, "id", None)
         if isinstance(name, str) and name and name not in but and is_message(item):
             found[name] = item

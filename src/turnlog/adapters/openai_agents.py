@@ -111,7 +111,7 @@ class TurnlogSession(SessionABC):
             return
         bodies = [stored(item) for item in items]
         where = self.log_of(wrapper)
-        await self.holder.call(lambda t: where.append(t, bodies))
+        await self.holder.call(lambda t: where.append(t, bodies), lambda t: where.append_at_once(t, bodies))
 
     async def pop_item(self, *, wrapper: "RunContextWrapper[Any] | None" = None) -> "TResponseInputItem | None":
         """Removes the newest item and returns it. It stays in the log, as rewound."""

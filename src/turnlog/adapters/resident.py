@@ -34,6 +34,8 @@ A = TypeVar("A")
 T = TypeVar("T")
 StoreWork: TypeAlias = Callable[[Turnlog], Coroutine[Any, Any, T]]
 """Something to do with an open Turnlog, in its loop."""
+QuickWork: TypeAlias = Callable[[Turnlog], T | None]
+"""The same without waiting; None if that is not possible."""
 IN_PLACE_S = 0.05
 """How long an asynchronous caller waits for a store in memory without giving way to other tasks."""
 
@@ -47,8 +49,11 @@ class AdapterClosed(UsageError, RuntimeError):
 class Holder(Protocol):
     """How an adapter reaches its store."""
 
-    async def call(self, work: StoreWork[T]) -> T:
-        """For asynchronous callers. A cancellation is passed on when the outcome is known."""
+    async def call(self, work: StoreWork[T], at_once: QuickWork[T] | None = None) -> T:
+        """For asynchronous callers. A cancellation is passed on when the outcome is known.
+
+        `at_once`: tried first, where it saves a task; None means that it cannot be done so, and that nothing was done.
+        """
         ...
 
     def wait(self, work: StoreWork[T]) -> T:
@@ -110,11 +115,12 @@ class Resident:
         self._closed = False
         self._unclaim: Callable[[], object] | None = None
 
-    async def call(self, work: StoreWork[T]) -> T:
+    async def call(self, work: StoreWork[T], at_once: QuickWork[T] | None = None) -> T:
         store = self._store
         # A store in memory answers sooner than a busy loop returns to the caller.
         in_place_s = IN_PLACE_S if store is not None and store.is_private else 0
-        return await self._engine.arun(self._do(work), settle=True, in_place_s=in_place_s)
+        quick = None if at_once is None else partial(self._do_at_once, at_once)
+        return await self._engine.arun(self._do(work), settle=True, in_place_s=in_place_s, at_once=quick)
 
     def wait(self, work: StoreWork[T]) -> T:
         return self._engine.run(self._do(work))
@@ -134,11 +140,22 @@ class Resident:
         return call
 
     async def _do(self, work: StoreWork[T]) -> T:
+        t = self._open_one()
+        if t is None:
+            store = await self._opened()
+            assert store.entered is not None
+            t = store.entered.value
+        return await work(t)
+
+    def _do_at_once(self, work: QuickWork[T]) -> T | None:
+        t = self._open_one()
+        return None if t is None else work(t)
+
+    def _open_one(self) -> Turnlog | None:
         store = self._store
         if store is None or store.entered is None or not store.entered.is_open or self._closed:
-            store = await self._opened()
-        assert store.entered is not None
-        return await work(store.entered.value)
+            return None
+        return store.entered.value
 
     async def _opened(self) -> SharedStore:
         self.check_open()
@@ -215,7 +232,7 @@ class Lent:
         except RuntimeError:
             self._loop = None
 
-    async def call(self, work: StoreWork[T]) -> T:
+    async def call(self, work: StoreWork[T], at_once: QuickWork[T] | None = None) -> T:
         self.check_open()
         self._loop = asyncio.get_running_loop()
         return await settled(work(self._turnlog))

@@ -20,6 +20,7 @@ from ..errors import NotFound, UsageError
 from ..library import Turnlog
 from ..sessions import selection
 from ..stores import Appended
+from ..stores.at_once import append_at_once
 from .checkpoints import digest
 from .kept_entries import kept_entries
 
@@ -105,13 +106,20 @@ class SessionLog:
         self._row = None
 
     async def append_to(
-        self, t: Turnlog, row: Session, bodies: Sequence[Entry], *, expect_fact: ExpectedFact | None = None
+        self,
+        t: Turnlog,
+        row: Session,
+        bodies: Sequence[Entry],
+        *,
+        expect: int | None = None,
+        expect_fact: ExpectedFact | None = None,
     ) -> Appended:
         """One append to the session of this row; NotFound if it is gone. Only messages take the lease."""
         lease = "own" if any(isinstance(body, NEEDS_LEASE) for body in bodies) else None
-        return self._appended(
-            t, await t.store.append(row.id, bodies, expect_fact=expect_fact, lease=lease, incarnation=row.incarnation)
+        appended = await t.store.append(
+            row.id, bodies, expect=expect, expect_fact=expect_fact, lease=lease, incarnation=row.incarnation
         )
+        return self._appended(t, appended)
 
     async def append(self, t: Turnlog, bodies: Sequence[Entry], *, row: Session | None = None) -> Appended:
         """One append, all or none. Waits while a turn runs, then raises Busy.
@@ -129,6 +137,17 @@ class SessionLog:
             self._row = None
         now = await self.open(t)
         return self._appended(t, await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation))
+
+    def append_at_once(self, t: Turnlog, bodies: Sequence[Entry]) -> Appended | None:
+        """The same without waiting (`stores.at_once`); None, and nothing was stored, if that is not possible."""
+        row, append = self._row, append_at_once(t.store)
+        if row is None or row.status != "active" or append is None:
+            return None
+        try:
+            appended = append(row.id, bodies, None, row.incarnation)
+        except NotFound:  # deleted since the last call
+            return None
+        return None if appended is None else self._appended(t, appended)
 
     def _appended(self, t: Turnlog, appended: Appended) -> Appended:
         self._row = appended.row

@@ -31,6 +31,8 @@ CHANNEL = "langgraph"
 REMEMBERED_BYTES = 64 * 1024 * 1024
 LOGS_MAX = 4096
 RACES_MAX = 20
+WRITES_FEW = 20
+_TEXTS = (str, bytes)
 NEW_MAX = 64
 """If more entries were written since the last look for erasures, everything is read anew."""
 
@@ -55,9 +57,9 @@ class Remembered:
 
     def put(self, row: Session, values: Mapping[str, Any]) -> None:
         there = self._sessions.setdefault(row.incarnation, {})
-        new = {key: value for key, value in values.items() if key not in there}
+        new = {key: value for key, value in values.items() if key not in there} if there else values
         there.update(new)
-        self._size += sum(map(_size, new.values()))
+        self._size += sum([_size(value) for value in new.values()])
         while self._size > self._most:
             self._drop_oldest()
 
@@ -71,10 +73,9 @@ class Remembered:
 
 def _size(value: Any) -> int:
     """About the bytes that it takes in memory."""
-    if isinstance(value, dict):
-        return 200 + 80 * len(fields_in(value).get("list", ()))
-    parts = cast("list[Any]", value) if isinstance(value, list) else []
-    return 200 + sum(len(part) for part in parts if isinstance(part, bytes | str))
+    if isinstance(value, list):
+        return 200 + sum([len(part) for part in cast("list[Any]", value) if part.__class__ in _TEXTS])
+    return 200 + 80 * len(fields_in(value).get("list", ()))
 
 
 class FoundCheckpoint(Struct, frozen=True):
@@ -129,7 +130,9 @@ class LangGraphThreads:
 
     async def _put(self, t: Turnlog, log: SessionLog, row: Session, new: NewCheckpoint) -> None:
         inline, values, elements = dict(new.stored.inline), dict[str, Any](), dict[str, Any]()
+        self._looked.setdefault(row.incarnation, row.last_seq)  # before anything is read: an erasure after it is seen
         taken = await self._values(t, row, [one.key for one in new.channels if not one.is_new])
+        known = self._known.of(row)
         for channel in new.channels:
             if channel.key not in taken:
                 values[channel.key] = channel.value
@@ -137,13 +140,12 @@ class LangGraphThreads:
                 inline[channel.name] = channel.value
             else:
                 continue
-            elements |= channel.elements
+            prefix = channel.prefix
+            elements |= {key: fact for name, fact in channel.elements if (key := prefix + name) not in known}
         stored = StoredCheckpoint(
             new.stored.ns, new.stored.id, new.stored.parent, new.stored.checkpoint, new.stored.metadata, inline
         )
-        known = self._known.of(row)
         values = {key: value for key, value in values.items() if key not in known}
-        elements = {key: value for key, value in elements.items() if key not in known}
         messages = await self._unprojected(t, row, new.messages)
         bodies: list[Entry] = [entry for _, entry in messages]
         names = {f"m|{checkpoints.part(name)}": True for name, _ in messages}
@@ -302,22 +304,31 @@ class LangGraphThreads:
         elements = await self._values(t, row, parts)
         found: list[FoundCheckpoint] = []
         for one, inner, names in zip(stored, read, named, strict=True):
-            writes = await t.store.facts(row.id, APP, prefix=one.address.writes, incarnation=row.incarnation)
-            pending = sorted((checkpoints.read_write(fact.value) for fact in writes), key=lambda write: write.order)
+            pending = await self._writes(t, row, one.address.writes)
             channels = {name: values[key] for name, key in names.items() if key in values} | one.inline
             lacks = len(elements) < len(parts)
             found.append(FoundCheckpoint(thread, one, inner, channels, elements, pending, lacks))
         return found
 
+    async def _writes(self, t: Turnlog, row: Session, prefix: str) -> "list[PendingFact]":
+        """A few are read without a change of threads; there are seldom more."""
+        found = await t.store.facts(row.id, APP, prefix=prefix, limit=WRITES_FEW, incarnation=row.incarnation)
+        if len(found) == WRITES_FEW:
+            found = await t.store.facts(row.id, APP, prefix=prefix, incarnation=row.incarnation)
+        return sorted((checkpoints.read_write(fact.value) for fact in found), key=lambda write: write.order)
+
     async def _values(self, t: Turnlog, row: Session, keys: Collection[str]) -> dict[str, Any]:
         """The values under these keys; those that do not exist are left out."""
         known = self._known.of(row)
+        with suppress(KeyError):
+            return {key: known[key] for key in keys}
         found = {key: known[key] for key in keys if key in known}
         if missing := [key for key in keys if key not in found]:
+            looked = self._looked.get(row.incarnation)
             facts = await t.store.facts(row.id, APP, keys=missing, incarnation=row.incarnation)
-            read = {fact.key: fact.value for fact in facts}
-            self._known.put(row, read)
-            found |= read
+            found |= (read := {fact.key: fact.value for fact in facts})
+            if self._looked.get(row.incarnation) == looked:  # otherwise they may have been erased before that look
+                self._known.put(row, read)
         return found
 
     async def names(self, t: Turnlog) -> "list[str]":

@@ -1,9 +1,13 @@
-"""Recognises plain talk, which most appends are: a question or an answer that holds only texts and counts.
+"""Recognises plain talk, which most appends are: a question or an answer that holds only texts and counts, and in `raw`
+perhaps what a framework says about it.
 
-A plain entry is well-formed (`core/wellformed`), is not nested, and reads back from its line as it is. So the general
-checks, which cost more than storing the entry, need not run. Anything unusual is not plain, also where it is valid.
+A plain entry is well-formed (`core/wellformed`), is not nested deep, and reads back from its line as it is. So the
+general checks, which cost more than storing the entry, need not run. Anything unusual is not plain, also where it is
+valid.
 """
 
+from collections.abc import Iterable
+from math import isfinite
 from types import NoneType
 from typing import Any
 
@@ -11,7 +15,9 @@ from .content import INT_MAX, INT_MIN
 from .entries import Assistant, User
 from .kinds import SEQ_MAX
 
+RAW_DEPTH_MAX = 6
 _TEXT = frozenset((str, NoneType))
+_WHOLE = frozenset((str, NoneType, bool))
 
 
 def is_plain_talk(entry: Any) -> bool:
@@ -19,7 +25,7 @@ def is_plain_talk(entry: Any) -> bool:
     kind = entry.__class__
     if kind is User:
         if (
-            entry.content.__class__ is not str
+            (entry.content.__class__ is not str and not _are_texts(entry.content))
             or entry.message_id.__class__ not in _TEXT
             or entry.dedupe_id.__class__ not in _TEXT
             or entry.sender.__class__ not in _TEXT
@@ -43,7 +49,7 @@ def is_plain_talk(entry: Any) -> bool:
         and entry.erased is False
         and entry.after is None
         and entry.unknown is None
-        and entry.raw is None
+        and (entry.raw is None or _are_plain((entry.raw,), RAW_DEPTH_MAX))
     )
 
 
@@ -55,6 +61,33 @@ def _are_texts(content: Any) -> bool:
             return False
         kind, text = block.get("type"), block.get("text")
         if kind.__class__ is not str or kind != "text" or text.__class__ is not str:
+            return False
+    return True
+
+
+def _are_plain(values: Iterable[Any], depth: int) -> bool:
+    """Whether JSON gives these values back as they are. `depth`: how deep they may be nested."""
+    for value in values:
+        kind = value.__class__
+        if kind in _WHOLE:
+            continue
+        if kind is dict:
+            if not depth or not _are_names(value) or not _are_plain(value.values(), depth - 1):
+                return False
+        elif kind is list:
+            if not depth or not _are_plain(value, depth - 1):
+                return False
+        elif kind is float:
+            if not isfinite(value):
+                return False
+        elif kind is not int or not INT_MIN <= value <= INT_MAX:
+            return False
+    return True
+
+
+def _are_names(fields: Iterable[Any]) -> bool:
+    for name in fields:  # noqa: SIM110 - a generator takes longer than what it would look at
+        if name.__class__ is not str:
             return False
     return True
 
