@@ -31,7 +31,7 @@ FLOORS = (
     {"cli"},
 )
 """From the ground up. A part imports itself and what stands on lower floors, never its neighbours."""
-CONTRACT_OF_CHANNELS = {"channels", "channels.http"}
+CONTRACT_OF_CHANNELS = {"channels", "channels.http", "channels.requests"}
 """What every platform is written against, so it is on their floor; the rest of `channels` joins them to sessions."""
 ANYWHERE = {"", "__main__", "testing.bench", "testing.torture"}
 """The package itself hands out names, lazily; `python -m turnlog` starts the command line; bench and torture try the

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from turnlog import Assistant, Compaction, Foreign, Received, Shortened, Status, Title, ToolResult, UsageError, User
+from turnlog.core.block_text import blocks_of, text_block
 from turnlog.core.content import REQUIRED, accepted, check_json, encodable, is_blank, salvaged
 from turnlog.core.wellformed import accepted as accepted_entry
 
@@ -224,3 +225,9 @@ def test_a_copy_that_could_not_be_read_is_refused(content):
 def test_half_characters_are_replaced_wherever_they_are_in_a_value():
     value = {"a\ud800": ["x\udfff", ("y", 1, None, 2.5)]}
     assert encodable(value) == {"a?": ["x?", ["y", 1, None, 2.5]]}
+
+
+def test_content_as_blocks_is_one_block_for_a_text_and_the_blocks_themselves_otherwise():
+    blocks = [text_block("a"), {"type": "image", "source": {}}]
+    assert blocks_of("a") == [{"type": "text", "text": "a"}]
+    assert blocks_of(blocks) is blocks

@@ -67,7 +67,7 @@ def check(log):
     again = forks.whole_again(forks.before_summary(log, past.compaction), fork, row.last_seq + 2)
     whole = stored([Rewind(to=1), *again], row, fork)
     assert survey(whole).compaction is None
-    said = [entry for entry in forks._live(forks.with_words(log)) if isinstance(entry, MESSAGES)]
+    said = [entry for entry in forks.live_entries(forks.with_words(log)) if isinstance(entry, MESSAGES)]
     assert words(entry for entry in live(whole) if isinstance(entry, MESSAGES)) == words(said)
     held = {entry.seq for entry in live(whole) if isinstance(entry, MESSAGES)}
     assert all(mark.at in held for mark in marks_of(whole[len(fork) :]) if mark.kind == "pin")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..core import wires
 from ..core.entries import Assistant, Block, Entry, Failed
-from ..core.events import Done, Event, Tell, TextDelta, ThinkingDelta, code_of, of_call, of_usage
+from ..core.events import Done, Event, Tell, code_of, of_call, of_usage
 from ..core.history import History
 from ..core.prompt import assemble
 from ..errors import ContentRefused, ContextOverflow, TurnlogError
@@ -26,6 +26,7 @@ from ..turns.compactor import Compactor
 from ..turns.guarded_call import Attempt
 from ..turns.journal import Journal
 from ..turns.own_call import OwnCall, Summarise, fit, on_history, summariser
+from ..turns.stream import events_of
 from .parts import Where
 from .rewinding import RewindingVerbs
 
@@ -172,11 +173,8 @@ async def _answered(function: ModelCall, messages: ShapedMessages, tell: Tell) -
         return reply_of(made)
     answer = StreamedAnswer()
     async for piece in pieces:
-        for delta in answer.take(piece):
-            if delta.thinking:
-                tell(ThinkingDelta(text=delta.thinking))
-            if delta.text:
-                tell(TextDelta(text=delta.text))
+        for event in (event for delta in answer.take(piece) for event in events_of(delta)):
+            tell(event)
     return answer.finish()
 
 

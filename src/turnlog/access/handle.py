@@ -9,26 +9,22 @@ checks, and have the same parameters, types and words.
 """
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
-from ..core.entries import MESSAGES, Content, Message
-from ..core.events import Event
+from ..core.entries import MESSAGES, Message
 from ..core.history import History
 from ..core.keys import SessionById
+from ..core.marks import live_entries
 from ..core.query import Hit, Query
-from ..core.session import Session, live_path, marks_of, on_path
+from ..core.session import Session
 from ..core.user_content import with_words
 from ..errors import UsageError
 from ..interchange.exporting import ExportFormat, ExportShape, export
-from ..sessions import EDIT_WAIT_S, Sessions
+from ..sessions import Sessions
 from ..sessions.checking import checked_methods
 from ..shapes import MessageDict, MessageShape, ShapedMessages, writing
-from ..stores import Lease
-from ..turns.queue import QueueMode
-from .approving import Approver
 from .calling import CallingVerbs
 from .finding import SessionFinder
 from .parts import BoundSession, SessionPlace, Where
@@ -106,66 +102,8 @@ class SessionHandle(BoundSession):
     def _sessions(self) -> Sessions:
         return self._access.sessions
 
-    async def ask(
-        self,
-        content: Content,
-        *,
-        sender: str | None = None,
-        message_id: str | None = None,
-        dedupe_id: str | None = None,
-        context: str = "",
-        mode: QueueMode | None = None,
-        recall: bool = False,
-        approve: Approver | None = None,
-    ) -> str:
-        """Sends one message and returns the text of the answer. Raises the error of the turn if it failed.
-
-        `approve`: answers for calls that need approval; without it there is nobody to ask, and they are denied.
-        Example: `print(await chat.ask("And what is my name?"))`
-        """
-        return await self._access.ask(
-            self,
-            content,
-            sender=sender,
-            message_id=message_id,
-            dedupe_id=dedupe_id,
-            context=context,
-            mode=mode,
-            recall=recall,
-            approve=approve,
-        )
-
-    async def send(
-        self,
-        content: Content,
-        *,
-        sender: str | None = None,
-        message_id: str | None = None,
-        dedupe_id: str | None = None,
-        context: str = "",
-        mode: QueueMode | None = None,
-        recall: bool = False,
-        approve: Approver | None = None,
-    ) -> AsyncIterator[Event]:
-        """Sends one message and gives the events of its turn; the last one is `done`, `error` or `stopped`.
-
-        The message is durable before anything is done with it. Leaving the loop early does not stop the turn.
-        Example: `async for event in chat.send("hi"): print(event.type)`
-        """
-        events = self._access.send(
-            self,
-            content,
-            sender=sender,
-            message_id=message_id,
-            dedupe_id=dedupe_id,
-            context=context,
-            mode=mode,
-            recall=recall,
-            approve=approve,
-        )
-        async for event in events:
-            yield event
-
+    ask = _bound(CallingVerbs.ask, 'print(await chat.ask("And what is my name?"))')
+    send = _bound(CallingVerbs.send, 'async for event in chat.send("hi"): print(event.type)')
     retry = _bound(CallingVerbs.retry, "async for event in chat.retry(): print(event.type)")
     approvals = _bound(CallingVerbs.approvals, "open_calls = await chat.approvals()")
     approve = _bound(CallingVerbs.approve, 'await chat.approve("call_1")')
@@ -184,13 +122,10 @@ class SessionHandle(BoundSession):
     choose_model = _bound(CallingVerbs.choose_model, 'await chat.choose_model("")')
     watch = _bound(CallingVerbs.watch, "entries = chat.watch(after=2)")
 
-    def lease(self, *, wait_s: float = EDIT_WAIT_S) -> AbstractAsyncContextManager[Lease]:
-        """`async with session.lease() as lease:` nobody else writes messages until its end; Busy if a turn runs for
-        longer than `wait_s`. Give it to `append`.
-        Example: `async with chat.lease() as lease: await chat.append({"role": "user", "content": "hi"}, lease=lease)`
-        """
-        return self._access.lease(self, wait_s=wait_s)
-
+    lease = _bound(
+        CallingVerbs.lease,
+        'async with chat.lease() as lease: await chat.append({"role": "user", "content": "hi"}, lease=lease)',
+    )
     undo = _by_id(Sessions.undo, "await chat.undo()")
     expand = _by_id(Sessions.expand, "for entry in await chat.expand(): print(entry.content)")
     explain = _by_id(Sessions.explain, "print([(found.seq, found.state) for found in await chat.explain()])")
@@ -230,8 +165,7 @@ class SessionHandle(BoundSession):
         """
         row = await self._finder.opened(self)
         entries = (await self._sessions.transcript(row.id, incarnation=row.incarnation)).entries
-        path = live_path(marks_of(entries), entries[-1].seq) if entries else []
-        said = [one for one in with_words(entries) if isinstance(one, MESSAGES) and on_path(one.seq, path)]
+        said = [one for one in live_entries(with_words(entries)) if isinstance(one, MESSAGES)]
         return said if shape is None else writing.all_in_shape(said, shape)
 
     async def fork(self, *, at: int | None = None, label: str | None = None) -> "SessionHandle":

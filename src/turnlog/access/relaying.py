@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from ..core import guard, principals
 from ..core.entries import Entry, Facts
+from ..core.marks import live_entries
 from ..core.parameters import NONE, UNTOLD, Parameters, fitting, given
 from ..core.principals import Principal
-from ..core.session import Session, live_path, marks_of, on_path
+from ..core.session import Session
 from ..errors import NotFound
 from ..turns import stopping
 from ..turns.agent import Agent
@@ -97,16 +98,12 @@ class Relaying:
         """
         if call.note.get("part"):
             return list(call.words)
-        end = call.turn + len(call.words)
-        log = await self._store.read(call.row.id, before=end + 1, incarnation=call.row.incarnation)
-        live = live_path(marks_of(log), end)
-        return [entry for entry in log if on_path(entry.seq, live)]
+        after = call.turn + len(call.words) + 1
+        return live_entries(await self._store.read(call.row.id, before=after, incarnation=call.row.incarnation))
 
     async def live_entries(self, row: Session) -> list[Entry]:
         """The entries of a session that count."""
-        log = await self._store.read(row.id, incarnation=row.incarnation)
-        live = live_path(marks_of(log), log[-1].seq) if log else []
-        return [entry for entry in log if on_path(entry.seq, live)]
+        return live_entries(await self._store.read(row.id, incarnation=row.incarnation))
 
     async def is_deleted(self, call: StoredCall) -> bool:
         """Whether the principal wants it not to be found any more."""

@@ -33,8 +33,7 @@ class RewindingVerbs(Verbs):
         """
         content = checked_content(content)
         row = await self._finder.receiving(row)
-        if recall:
-            context = "\n\n".join(filter(None, (context, await self._recalled(row, content))))
+        context = await self._with_memory(context, row, content) if recall else context
         return await self._queue.accept(
             row, Incoming(content=content, sender=sender, context=context, if_unchanged=True)
         )
@@ -57,8 +56,7 @@ class RewindingVerbs(Verbs):
         content = checked_content(content)
         row = finding.untrashed(await self._finder.opened(where, write=True))
         await self.sessions.check_rewind(row, to)
-        if recall:
-            context = "\n\n".join(filter(None, (context, await self._recalled(row, content))))
+        context = await self._with_memory(context, row, content) if recall else context
         incoming = Incoming(
             content=content,
             dedupe_id=dedupe_id,

@@ -130,7 +130,7 @@ class Verbs(ApprovalVerbs, ModelVerbs):
         content = checked_content(content)
         row = await self._finder.receiving(where)
         if recall or not self._settings.enabled:
-            context = "\n\n".join(filter(None, (context, await self._recalled(row, content))))
+            context = await self._with_memory(context, row, content)
         incoming = Incoming(
             content=content,
             message_id=message_id,
@@ -329,9 +329,10 @@ class Verbs(ApprovalVerbs, ModelVerbs):
             async for entry in entries:
                 yield entry
 
-    async def _recalled(self, row: Session, content: Content) -> str:
+    async def _with_memory(self, context: str, row: Session, content: Content) -> str:
         memory = await self._memory()
-        return as_context(await memory.recall(row.agent, owner_of(keys.parse(row.key)), text_of(content)))
+        found = await memory.recall(row.agent, owner_of(keys.parse(row.key)), text_of(content))
+        return "\n\n".join(filter(None, (context, as_context(found))))
 
     async def _delete_after(self, row: Session, ticket: Ticket) -> None:
         """Deletes the session of one turn when the turn has ended, however it ended."""

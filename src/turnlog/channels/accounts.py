@@ -33,6 +33,10 @@ class Account(Struct, frozen=True, kw_only=True):
     settings: AccountSettings
     channel: Channel
 
+    @property
+    def full_name(self) -> str:
+        return f"{self.kind}.{self.name}" if self.name else self.kind
+
 
 def open_channels(
     given: Mapping[str, Mapping[str, Any]], *, agents: Collection[str] = ("main",), transport: Any = None

@@ -88,7 +88,7 @@ class Gateway:
         self._spawn(self._replies.sweep())
         self._listeners = [self._spawn(self._listen(account)) for account in self._accounts.values()]
         self._is_started = True
-        self._log.info("channels", accounts=[_name(account) for account in self._accounts.values()])
+        self._log.info("channels", accounts=[account.full_name for account in self._accounts.values()])
 
     def _turn_began(self, turn: TurnStream) -> None:
         if follow := self._replies.follow_again(turn.session_id):
@@ -171,7 +171,7 @@ class Gateway:
             raise
         except TurnlogError as error:
             self._counter.message(account.kind, "refused")
-            self._log.error("arrival", channel=_name(account), error=str(error))
+            self._log.error("arrival", channel=account.full_name, error=str(error))
 
     async def _take(self, delivery: Delivery) -> Taken:
         if delivery.key in self._running_commands or await self.outbox.knows(delivery.notice_id):
@@ -272,13 +272,14 @@ class Gateway:
                 await self._questions.ask(delivery.pending, claim.session, claim.incarnation)
             if isinstance(event, ApprovalAnswered) and (seq := asked.pop(event.call_id, 0)):
                 with suppress(Unsent):
-                    await self._questions.close(delivery.pending, claim.session, claim.incarnation, [seq])
+                    await self._questions.close(delivery.pending, claim.session, claim.incarnation, seq)
 
     async def _show_typing(self, account: Account, address: Address, live: TurnStream) -> None:
         async def show() -> None:
             while True:
                 with suppress(Unsent):  # not worth a retry
-                    if not _waits(live):
+                    waits = live.events and isinstance(live.events[-1], ApprovalRequest)
+                    if not waits:  # for a person's approval: then nobody is typing
                         await account.channel.show_typing(address)
                 await asyncio.sleep(TYPING_S)
 
@@ -315,14 +316,8 @@ class Gateway:
     async def _record_arrival(self, delivery: Delivery) -> None:
         arrival = delivery.arrival
         sender = arrival.sender_name or arrival.inbound.sender_id or ""
-        await self._record(
-            delivery.account.settings.agent,
-            delivery.channel_id,
-            delivery.account.kind,
-            "user",
-            arrival.inbound.text,
-            sender,
-        )
+        place = (delivery.account.settings.agent, delivery.channel_id, delivery.account.kind)
+        await self._record(*place, "user", arrival.inbound.text, sender)
 
     async def _record_press(self, account: Account, press: Press, outcome: PressOutcome) -> None:
         if (asked := outcome.question) is not None:
@@ -342,12 +337,3 @@ class Gateway:
         except Exception as error:  # noqa: BLE001 - a failing log stops no turn
             self._log.error("convlog", channel=channel_id, error=str(error))
             background.report("convlog", error)
-
-
-def _name(account: Account) -> str:
-    return f"{account.kind}.{account.name}" if account.name else account.kind
-
-
-def _waits(live: TurnStream) -> bool:
-    """Whether the turn waits for a person's approval: then nobody is typing."""
-    return bool(live.events) and isinstance(live.events[-1], ApprovalRequest)

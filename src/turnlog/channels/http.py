@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtra
-from . import Rejected, Unsent, table
+from . import Rejected, Unsent
+from .requests import table
 
 if TYPE_CHECKING:
     import httpx

@@ -10,7 +10,7 @@ of the account that brought the press say who may answer.
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import cast
 
 from msgspec import Struct
@@ -149,13 +149,12 @@ class ChatQuestions:
         note = outcome_text(record, question.language)
         return note, f"{question_text(request, question.language, is_open=False)}\n\n{note}"
 
-    async def close(self, pending: PendingReply, session: str, incarnation: str | None, seqs: Sequence[int]) -> None:
-        """Shows in the messages of these questions that they were answered elsewhere, and takes their buttons away."""
-        channel = self._channel(pending)
-        for seq in seqs if channel else ():
+    async def close(self, pending: PendingReply, session: str, incarnation: str | None, seq: int) -> None:
+        """Shows in the message of this question that it was answered elsewhere, and takes its buttons away."""
+        if channel := self._channel(pending):
             entries = await self._t.store.read(session, after=seq - 1, before=seq + 1, incarnation=incarnation)
             question = _question(pending, session, incarnation, cast("Approval", entries[0]))
-            if channel and (number := await self._outbox.sent_as(question.reply_id)):
+            if number := await self._outbox.sent_as(question.reply_id):
                 await channel.edit(pending.address, number, (await self._outcome(question))[1])
 
 
@@ -210,6 +209,5 @@ def outcome_text(record: ApprovalRecord, language: Language) -> str:
 
 def who(account: Account, sender: str, name: str = "") -> str:
     """The person in the log: the id first, for people choose their names themselves."""
-    place = f"{account.kind}.{account.name}" if account.name else account.kind
-    shown = name_of(name)
-    return f"{place}:{sender} ({shown})" if shown and shown != sender else f"{place}:{sender}"
+    known, shown = f"{account.full_name}:{sender}", name_of(name)
+    return f"{known} ({shown})" if shown and shown != sender else known

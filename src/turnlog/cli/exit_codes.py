@@ -4,7 +4,7 @@ from ..core.events import ErrorEvent, code_of
 from ..errors import Conflict, Denied, NotFound, ProviderError, StoreError, TurnlogError, UsageError
 from ..texts import Texts
 from .chat.notes import notes_of_error
-from .output import warn, warn_json
+from .output import to_json, warn
 
 TURN_FAILED, USAGE, STORE, PROVIDER = 1, 2, 3, 4
 
@@ -31,7 +31,7 @@ def exit_code_of_turn(event: ErrorEvent) -> int:
 def tell(error: str, code: str, hint: str, *, as_json: bool, words: Texts) -> None:
     """Prints to stderr, so that stdout holds answers only."""
     if as_json:
-        warn_json({"error": error, "code": code, "hint": hint})
+        warn(to_json({"error": error, "code": code, "hint": hint}))
         return
     for note in notes_of_error(error, hint, words):
         warn(note.text)

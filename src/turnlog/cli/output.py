@@ -64,7 +64,3 @@ def table(rows: Sequence[Sequence[str]], room: int | None = None) -> list[str]:
     widths = [max(map(width, column)) for column in zip(*clean, strict=True)]
     lines = ["  ".join([*map(pad, row[:-1], widths), row[-1]]).rstrip() for row in clean]
     return [cut(line, room) for line in lines] if room else lines
-
-
-def warn_json(value: Any) -> None:
-    sys.stderr.write(to_json(value) + "\n")

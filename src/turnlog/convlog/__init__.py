@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from ..core import masking, names
 from ..core.entries import ERASED, clean
 from ..core.keys import SessionKey, encode_char
+from ..core.query import Page
 from ..errors import UsageError
 from ..stores import parse_url, postgres_driver
 from ..stores.stamping import now_ms, timestamp
@@ -63,18 +64,6 @@ class Filter(Struct, frozen=True, kw_only=True):
     sender: str | None = None
     q: str | None = None
     """A part of a message, a sender or a channel id; case does not matter."""
-
-
-class ConversationPage(Struct, frozen=True):
-    items: "list[Conversation]"
-    next: str | None
-    total: int
-
-
-class MessagePage(Struct, frozen=True):
-    items: "list[Record]"
-    next: str | None
-    total: int
 
 
 ConversationOrder: TypeAlias = Literal["newest", "messages"]
@@ -135,23 +124,23 @@ class ConvLog:
         limit: int = 50,
         cursor: str | None = None,
         sort: ConversationOrder = "newest",
-    ) -> ConversationPage:
+    ) -> Page[Conversation]:
         """Newest first; or most messages first, and among equals the newest."""
         place = None if cursor is None else _place(sort, cursor)
         found = await self._backend.conversations(wanted or Filter())
         left = found if place is None else [row for row in found if _order(sort, row) > place]
         page = heapq.nsmallest(_checked(limit), left, key=lambda row: _order(sort, row))
-        return ConversationPage(page, cursor_after(page[-1], sort) if len(left) > len(page) else None, len(found))
+        return Page(page, cursor_after(page[-1], sort) if len(left) > len(page) else None, len(found))
 
     async def messages(
         self, agent: str, channel_id: str, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None
-    ) -> MessagePage:
+    ) -> Page[Record]:
         """Oldest first; an unknown conversation has no messages."""
         start = _number(cursor) if cursor is not None else 0
         narrowed = replace(wanted or Filter(), channel_id=names.escaped(channel_id))
         items, total = await self._backend.records(agent, narrowed, start, _checked(limit))
         end = start + len(items)
-        return MessagePage(items, str(end) if items and end < total else None, total)
+        return Page(items, str(end) if items and end < total else None, total)
 
     async def holding(self, texts: Sequence[str], key: SessionKey | None = None) -> "list[tuple[str, str, int]]":
         """(agent, conversation, messages) that contain one of these texts; `key`: only the conversation of this

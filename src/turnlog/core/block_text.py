@@ -29,6 +29,14 @@ def _block_text(block: Any) -> str:
     return text_of(fields.get("content")) if kind == "tool_result" else ""
 
 
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def blocks_of(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [text_block(content)] if isinstance(content, str) else content
+
+
 def clean(text: str) -> str:
     """Replaces lone surrogates, which cannot be sent; everything else stays."""
     if text.isascii():

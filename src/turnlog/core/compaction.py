@@ -13,8 +13,8 @@ from ..errors import UsageError
 from . import approvals, tokens
 from .entries import MESSAGES, Assistant, Compaction, Entry, Message, ToolResult, Transcript, Undo, kind_of
 from .history import View, shown_content, survey, whole_content
+from .marks import on_path, path_of
 from .pairing import pair
-from .session import live_path, marks_of, on_path
 from .turns import Role, after, begins
 
 FRACTION_KEPT_MIN = 4
@@ -289,7 +289,7 @@ def _undone_compactions(transcript: Transcript, view: View) -> list[int]:
     undos = [e.seq for e in transcript if isinstance(e, Undo) and e.target in folded and e.seq > newest]
     if not undos:
         return []
-    path = live_path(marks_of(transcript), transcript[-1].seq)
+    path = path_of(transcript)
     return [seq for seq in undos if on_path(seq, path)]
 
 
@@ -317,7 +317,7 @@ def complete(
 
 def explain(transcript: Transcript) -> list[Coverage]:
     """Says for every entry of a whole transcript how it is shown to the model."""
-    path = live_path(marks_of(transcript), transcript[-1].seq) if transcript else []
+    path = path_of(transcript)
     view = survey(transcript)
     undone = {entry.target for entry in transcript if isinstance(entry, Undo) and on_path(entry.seq, path)}
     stack = [

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from ..errors import UsageError
-from .entries import NESTING_MAX, Block, Content, clean
+from .entries import NESTING_MAX, Block, Content, clean, text_block
 
 SHAPES = "Give text, or a list of blocks such as {'type': 'text', 'text': '…'}."
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
@@ -91,7 +91,7 @@ def _salvaged_block(block: Any) -> Block:
     try:
         return _accepted_block(block, "")
     except UsageError:
-        return _text(block if isinstance(block, str) else _as_json(block))
+        return text_block(block if isinstance(block, str) else _as_json(block))
 
 
 def _as_json(value: Any) -> str:
@@ -225,14 +225,10 @@ def _with_accepted_inner(block: Block, where: str) -> Block:
     return block if content is inner else {**block, "content": content}
 
 
-def _text(text: str) -> Block:
-    return {"type": "text", "text": text}
-
-
 def _worded(field: str) -> Callable[[Block, str], Block]:
     def convert(part: Block, where: str) -> Block:
         _check_fields(part, {field: str}, where)
-        return _text(part[field])
+        return text_block(part[field])
 
     return convert
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 from msgspec import Struct, field
 
 from .arguments import Named, Typed
-from .block_text import clean as clean, text_of as text_of
+from .block_text import blocks_of as blocks_of, clean as clean, text_block as text_block, text_of as text_of
 
 FORMAT_VERSION = 1
 """Rises when an older reader would misread a transcript; that reader then refuses it with a hint."""

@@ -27,7 +27,7 @@ from .entries import (
     kind_of,
     text_of,
 )
-from .marks import live_path, marks_of, on_path, pinned
+from .marks import live_entries, marks_of, pinned
 from .survey import survey
 from .user_content import with_words
 
@@ -79,7 +79,7 @@ def cut(log: Transcript, title: Title | None = None) -> CutPast | None:
     compaction = view.compaction
     if compaction is None or view.plain_to:
         return None
-    live = _live(with_words(log))
+    live = live_entries(with_words(log))
     copies = _Copies(2)
     copies.add(*([title] if title else []))
     held = {entry.seq for entry in view.pins}
@@ -97,7 +97,7 @@ def whole_again(before: Transcript, log: Transcript, first: int) -> list[Entry]:
 
     `before`: the messages of the source that were not copied. `log`: the fork's. `first`: the seq of the first body.
     """
-    live = _live(with_words(log))
+    live = live_entries(with_words(log))
     summary = next(entry.seq for entry in live if isinstance(entry, Compaction))
     copies = _Copies(first)
     copies.add_shown(before)
@@ -118,13 +118,8 @@ def words_of(entry: Entry) -> tuple[str, str, str]:
 
 def before_summary(log: Transcript, compaction: Compaction) -> list[Entry]:
     """The messages that counted when this log ended, and that a summary stands for."""
-    said = (*MESSAGES, Failed)
-    return [entry for entry in _live(with_words(log)) if isinstance(entry, said) and entry.seq < compaction.first_kept]
-
-
-def _live(log: Transcript) -> list[Entry]:
-    path = live_path(marks_of(log), log[-1].seq)
-    return [entry for entry in log if on_path(entry.seq, path)]
+    before = (entry for entry in live_entries(with_words(log)) if entry.seq < compaction.first_kept)
+    return [entry for entry in before if isinstance(entry, (*MESSAGES, Failed))]
 
 
 def _in_front(compaction: Compaction, first: int, pins: Sequence[Message]) -> Compaction:

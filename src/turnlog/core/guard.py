@@ -366,9 +366,9 @@ def added_messages(inject: str) -> int:
     return {"system": 0, "pair": 2}.get(inject, 1)
 
 
-def floor(plan: Plan, limits: Limits, *, along: Sequence[Entry] = ()) -> int:
+def floor(plan: Plan, limits: Limits) -> int:
     """The minimum size after this plan: system prompt, tools, pins, tail, and almost no summary."""
-    return of_history(least_after(plan, limits, along=along), limits)
+    return of_history(least_after(plan, limits), limits)
 
 
 def least_after(plan: Plan, limits: Limits, *, along: Sequence[Entry] = ()) -> History:

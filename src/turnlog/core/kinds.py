@@ -28,8 +28,7 @@ def matcher(kind: Any) -> Matcher:
     if origin is Annotated:
         return matcher(get_args(kind)[0])
     if origin is Literal:
-        allowed = get_args(kind)
-        return lambda value: any(type(value) is type(one) and value == one for one in allowed)
+        return _of_literals(get_args(kind))
     if origin is tuple:
         return _of_tuple(get_args(kind))
     if origin in (list, abc.Sequence):
@@ -93,6 +92,12 @@ def _of_class(kind: Any) -> Matcher:
     return lambda value: isinstance(value, kind)
 
 
+def _of_literals(options: tuple[Any, ...]) -> Matcher:
+    classes: list[type] = [*map(type, options)]
+    allowed = frozenset(zip(classes, options, strict=True))
+    return lambda value: type(value) in classes and (type(value), value) in allowed
+
+
 def _of_protocol(names: tuple[str, ...]) -> Matcher:
     def matches(value: Any) -> bool:
         return _has_all(value.__class__, names) or all(hasattr(value, name) for name in names)
@@ -110,7 +115,7 @@ def _of_union(options: tuple[Any, ...]) -> Matcher:
     plain = tuple(one for one in options if isinstance(one, type) and one not in _SIMPLE and get_origin(one) is None)
     plain = tuple(one for one in plain if not getattr(one, "_is_protocol", False))
     plain += (types.NoneType,) if types.NoneType in options else ()
-    others = [matcher(one) for one in options if one not in plain]
+    others = [matcher(one) for one in sorted(options, key=_is_not_literal) if one not in plain]
     if not others:
         return lambda value: isinstance(value, plain)
 
@@ -120,6 +125,11 @@ def _of_union(options: tuple[Any, ...]) -> Matcher:
         return any(fits(value) for fits in others)
 
     return matches
+
+
+def _is_not_literal(kind: Any) -> bool:
+    """Literals are looked at first: whether a value has all that a protocol asks for takes longer."""
+    return get_origin(kind) is not Literal
 
 
 def _of_tuple(items: tuple[Any, ...]) -> Matcher:

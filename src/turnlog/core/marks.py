@@ -203,6 +203,17 @@ def on_path(seq: int, path: Sequence[Interval]) -> bool:
     return at > 0 and path[at - 1][0] <= seq
 
 
+def path_of(log: Sequence[Entry]) -> list[Interval]:
+    """The live path of a whole log, or of a tail."""
+    return live_path(marks_of(log), log[-1].seq) if log else []
+
+
+def live_entries(log: Sequence[Entry]) -> list[Entry]:
+    """The entries of a log that count."""
+    path = path_of(log)
+    return [entry for entry in log if on_path(entry.seq, path)]
+
+
 def active(marks: Sequence[Mark], last_seq: int) -> list[Mark]:
     """The compactions that count, oldest first: on the live path and not undone there."""
     folds = [mark for mark in marks if mark.kind in ("compaction", "undo")]

@@ -105,7 +105,7 @@ def check_key(who: Principal, key: SessionKey) -> None:
 def narrow(who: Principal, query: Query) -> Query:
     """The same query, restricted to what the principal may see."""
     query = _on_channels(who, query)
-    asked = queries.agents(query)
+    asked = queries.any_of(query.agent)
     theirs = None if who.agents is None else tuple(sorted(who.agents))
     if who.agents is not None and asked is not None and not who.agents.issuperset(asked):
         raise Denied("you may not use these agents", hint="Name your own agents.")
@@ -119,7 +119,7 @@ def narrow(who: Principal, query: Query) -> Query:
 def _on_channels(who: Principal, query: Query) -> Query:
     if who.channels is None:
         return query
-    asked = queries.channels(query)
+    asked = queries.any_of(query.channel)
     if asked is not None and not who.channels.issuperset(asked):
         raise Denied("you may not see these channels", hint=f"Name one of {', '.join(sorted(who.channels))}.")
     return query if asked is not None else replace(query, channel=tuple(sorted(who.channels)))

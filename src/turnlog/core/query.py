@@ -96,7 +96,7 @@ class Hit(Struct, metaclass=Named, frozen=True, kw_only=True, rename="camel"):
 def check(query: Query) -> Query:
     if not 1 <= query.limit <= PAGE_MAX:
         raise UsageError(f"a page holds 1 to {PAGE_MAX} sessions, not {query.limit}", hint="Use the cursor for more.")
-    wanted = statuses(query)
+    wanted = any_of(query.status)
     if wanted is not None and not (wanted and _STATUSES.issuperset(wanted)):
         raise UsageError(
             f"unknown status {query.status!r}", hint="Use active, inactive, archived or trashed, or none for all."
@@ -112,19 +112,9 @@ def named_status(name: str) -> str | tuple[str, ...] | None:
     return {"untrashed": UNTRASHED, "all": None}.get(name, name)
 
 
-def agents(query: Query) -> tuple[str, ...] | None:
-    """Any of these; None for all."""
-    return (query.agent,) if isinstance(query.agent, str) else query.agent
-
-
-def channels(query: Query) -> tuple[str, ...] | None:
-    """Any of these; None for all."""
-    return (query.channel,) if isinstance(query.channel, str) else query.channel
-
-
-def statuses(query: Query) -> tuple[str, ...] | None:
-    """Any of these; None for all."""
-    return (query.status,) if isinstance(query.status, str) else query.status
+def any_of(value: str | tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The values that a field of a query allows: any of these; None for all."""
+    return (value,) if isinstance(value, str) else value
 
 
 def compared(query: Query) -> list[tuple[str, tuple[Any, ...]]]:

@@ -53,9 +53,6 @@ class Said:
         """The text of an atom, which is not a call."""
         return next(atoms.text(body) for body, _, last in self._from(self._message_of(at)) if at < last)
 
-    def all(self) -> list[Message]:
-        return self.rest(Decision("new"))
-
     def rest(self, decision: Decision) -> list[Message]:
         """The bodies to append: from an atom on. Calls that the log has keep the ids that they have there, and answers
         that this server gave keep their model.

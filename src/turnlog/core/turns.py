@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ..errors import UsageError
 from .entries import MESSAGES, Assistant, Entry, Failed, Received, Rewind, ToolResult, Transcript, User, tool_uses
-from .marks import LOOKED_BACK, Interval, live_path, marks_of, on_path
+from .marks import LOOKED_BACK, Interval, on_path, path_of
 
 Role: TypeAlias = Literal["", "user", "call", "tool", "assistant", "failed"]
 """The last thing said. `call`: an answer that asks for tools; `tool`: a result of one; "": nothing so far."""
@@ -108,7 +108,7 @@ def starts(transcript: Transcript) -> list[int]:
 
 def live_starts(transcript: Transcript) -> list[int]:
     """The same, without those that were rewound."""
-    path = _path(transcript)
+    path = path_of(transcript)
     return [seq for seq in starts(transcript) if on_path(seq, path)]
 
 
@@ -116,7 +116,7 @@ def newest(transcript: Transcript) -> list[Entry]:
     """The live entries of the newest turn, from its user entry on; if a tail begins within it, from its first user
     entry on.
     """
-    path = _path(transcript)
+    path = path_of(transcript)
     users = [entry.seq for entry in transcript if isinstance(entry, User) and on_path(entry.seq, path)]
     start = max(live_starts(transcript), default=min(users, default=0))
     return [entry for entry in transcript if entry.seq >= start and on_path(entry.seq, path)]
@@ -135,10 +135,6 @@ def first(entries: Transcript) -> list[Entry]:
         if not begun:
             return [entries[0]]
     return [entry for entry in entries if begun[0] <= entry.seq and (len(begun) < 2 or entry.seq < begun[1])]
-
-
-def _path(transcript: Transcript) -> list[Interval]:
-    return live_path(marks_of(transcript), transcript[-1].seq) if transcript else []
 
 
 def looked_at(path: Sequence[Interval]) -> Iterator[Interval]:
@@ -186,7 +182,7 @@ class Unanswered(Struct, frozen=True):
 
 def unanswered(transcript: Transcript) -> Unanswered | None:
     """None: the newest turn was answered or is running, or there is none."""
-    path = _path(transcript)
+    path = path_of(transcript)
     said = [e for e in transcript if isinstance(e, (*MESSAGES, Failed)) and on_path(e.seq, path)]
     if not said or not isinstance(said[-1], Failed):
         return None

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from . import pictures, server_calls
-from .entries import Block, clean
+from .entries import Block, clean, text_block
 from .history import CONTINUES, EMPTY, NO_OUTPUT, ApiMessage, as_text
 from .prompt import Prompt
 from .strict_json import fields_in, list_in
@@ -186,7 +186,7 @@ class _Adapter:
         if over > 0:
             self.repairs[COUNT_REPAIR] = None
             for blocks, number in places[: math.ceil(over / PICTURES_STEP) * PICTURES_STEP]:
-                blocks[number] = _note("[image]")
+                blocks[number] = text_block("[image]")
 
     def _shown(self, role: str, block: Block) -> Iterator[Block]:
         match block.get("type"):
@@ -200,7 +200,7 @@ class _Adapter:
                 yield from self._thinking(role, block)
             case "image" | "document" if role == "assistant":
                 self.repairs[PLACE_REPAIR] = None
-                yield _note(as_text([block]) if block["type"] == "image" else _document_note(block))
+                yield text_block(as_text([block]) if block["type"] == "image" else _document_note(block))
             case _ if role == "user":
                 yield from self._said(block)
             case _:
@@ -243,7 +243,7 @@ class _Adapter:
             parts = [shown for part in cast("list[Block]", content) for shown in self._said(part)]
             if block.get("is_error") and self._rules.errors_are_text and any(part["type"] != "text" for part in parts):
                 self.repairs[ERRORS_REPAIR] = None
-                return {**result, "content": [_note("[error]"), *parts]}
+                return {**result, "content": [text_block("[error]"), *parts]}
             result["content"] = parts or NO_OUTPUT
         else:
             result["content"] = clean(as_text(content)) if content and as_text(content).strip() else NO_OUTPUT
@@ -269,7 +269,7 @@ class _Adapter:
                 shown = pictures.picture(block, self._rules.media)
                 if shown is None:
                     self.repairs[PICTURES_REPAIR] = None
-                yield shown or _note("[image]")
+                yield shown or text_block("[image]")
             case "document":
                 yield self._document(block)
             case "search_result" if self._rules.own_blocks and (good := self._found(block)):
@@ -277,13 +277,13 @@ class _Adapter:
             case _:
                 if words := clean(as_text([block])):
                     self.repairs[BLOCKS_REPAIR] = None
-                    yield _note(words)
+                    yield text_block(words)
 
     def _document(self, block: Block) -> Block:
         shown = pictures.document(block, self._rules.media, cited=self._cited) if self._rules.own_blocks else None
         if shown is None:
             self.repairs[DOCUMENTS_REPAIR] = None
-        return shown or _note(_document_note(block))
+        return shown or text_block(_document_note(block))
 
     def _found(self, block: Block) -> Block | None:
         match block:
@@ -298,7 +298,7 @@ class _Adapter:
     def _only_text(self, given: Any) -> Iterator[Block]:
         if isinstance(given, dict) and cast("Block", given).get("type") == "text":
             for block in self._text(cast("Block", given)):
-                yield _note(block["text"])
+                yield text_block(block["text"])
 
 
 _THINKING = ("thinking", "redacted_thinking")
@@ -308,12 +308,8 @@ _CITATIONS = tuple(
 )
 
 
-def _note(text: str) -> Block:
-    return {"type": "text", "text": text}
-
-
 def _words(role: str, text: str) -> ApiMessage:
-    return {"role": role, "content": [_note(text)]}
+    return {"role": role, "content": [text_block(text)]}
 
 
 def _is_signed(signature: str) -> bool:

@@ -8,7 +8,7 @@ Thinking is never sent, because no server accepts the thinking of another.
 import json
 from typing import Any, TypeAlias, cast
 
-from ..core.entries import Block
+from ..core.entries import Block, blocks_of, text_block
 from ..core.history import ApiMessage, as_text
 from ..core.prompt import Prompt
 
@@ -46,7 +46,7 @@ def _made_of(message: ApiMessage) -> list[ChatMessage]:
     results = [block for block in blocks if block.get("type") == "tool_result"]
     pictures = [part for block in results for part in _pictures(block)]
     if pictures:
-        pictures.insert(0, _text_part(PICTURES_NOTE))
+        pictures.insert(0, text_block(PICTURES_NOTE))
     parts = pictures + [part_of(block) for block in blocks if block.get("type") != "tool_result"]
     made = [_result(block) for block in results]
     return [*made, {"role": "user", "content": _content(parts)}] if parts else made
@@ -93,11 +93,7 @@ def part_of(block: Block) -> dict[str, Any]:
         case {"type": "image", "source": {"type": "url", "url": str(url)}}:
             return {"type": "image_url", "image_url": {"url": url}}
         case _:
-            return _text_part(as_text([block]))
-
-
-def _text_part(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
+            return text_block(as_text([block]))
 
 
 def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
@@ -114,12 +110,8 @@ def _append(sent: list[ChatMessage], message: ChatMessage) -> None:
     if last is None or last["role"] != message["role"] or message["role"] == "tool":
         sent.append(message)
     elif message["role"] == "user":
-        last["content"] = _content([*_parts(last["content"]), *_parts(message["content"])])
+        last["content"] = _content([*blocks_of(last["content"]), *blocks_of(message["content"])])
     else:
         texts = [text for text in (last["content"], message["content"]) if text]
         calls = [*last.get("tool_calls", ()), *message.get("tool_calls", ())]
         last.update({"content": "\n\n".join(texts) or None}, **({"tool_calls": calls} if calls else {}))
-
-
-def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [_text_part(content)] if isinstance(content, str) else content

@@ -50,7 +50,7 @@ def create_router(service: Service | None) -> Litestar:
             description,
             answer_mcp,
             *routes.ROUTES,
-            *ROUTES,
+            ROUTES,
         ],
         state=State({"service": service, "mcp": McpEndpoint(service) if service else None}),
         exception_handlers={Exception: answer_error},

@@ -2,6 +2,9 @@
 sessions, and counts usage.
 """
 
+from collections.abc import Coroutine
+from typing import Any
+
 from ..library import Turnlog
 from ..runtime.background import run_forever
 from .service import Service
@@ -14,24 +17,19 @@ EXPIRE_EVERY_S = 3600.0
 COUNT_EVERY_S = 30.0
 
 
-async def keep_adopting(turnlog: Turnlog, service: Service) -> None:
+def loops_of(turnlog: Turnlog, service: Service) -> list[Coroutine[Any, Any, None]]:
     async def adopt() -> None:
         if not service.closing:
             await turnlog.adopt()
 
-    await run_forever("adopting", adopt, every_s=ADOPT_EVERY_S, max_s=ADOPT_MAX_S)
-
-
-async def keep_expiring(turnlog: Turnlog, service: Service) -> None:
-    """Where sessions do not expire, only those that somebody put into the trash are deleted in time."""
-
     async def expire() -> None:
+        """Where sessions do not expire, only those that somebody put into the trash are deleted in time."""
         for step in await turnlog.expire(apply=True):
             service.log.info("expired", session=step.session_id, action=step.action, reason=step.reason)
 
-    await run_forever("expiry", expire, every_s=EXPIRE_EVERY_S)
-
-
-async def keep_counting(_: Turnlog, service: Service) -> None:
-    """Where nothing was written since the last round, it costs one query."""
-    await run_forever("usage", service.usage.count, every_s=COUNT_EVERY_S)
+    return [
+        run_forever("expiry", expire, every_s=EXPIRE_EVERY_S),
+        run_forever("adopting", adopt, every_s=ADOPT_EVERY_S, max_s=ADOPT_MAX_S),
+        # Where nothing was written since the last round, it costs one query.
+        run_forever("usage", service.usage.count, every_s=COUNT_EVERY_S),
+    ]

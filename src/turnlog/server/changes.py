@@ -7,6 +7,7 @@ every second. A look that takes long, in a store with very many sessions, is mad
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -67,11 +68,9 @@ class SessionChanges:
         pause_s = LOOK_S
         with Loop("session list", first_s=LOOK_S, max_s=FAILED_MAX_S) as loop:
             while self._listeners:
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await self._asked.wait()
-                except TimeoutError:
-                    pass
                 self._asked.clear()
                 loop.begin()
                 start = time.monotonic()

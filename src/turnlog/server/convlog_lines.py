@@ -89,18 +89,15 @@ class ConvlogLines:
                         self._log.error("convlog", lines=len(lines), error=str(error))
                         background.report("convlog", error)
                     self._chars -= sum(_chars(record) for _, _, record in lines)
-                    self._report_left_out()
+                    if self._left_out:
+                        self._log.error("convlog", lines=self._left_out, error="left out: too many lines waited")
+                        self._left_out = 0
                 while self._waiting and isinstance(self._waiting[0], asyncio.Future):
                     _set(self._waiting.popleft())
         finally:
             self._writing = None
             for one in self._waiting:  # this task was cancelled
                 _set(one)
-
-    def _report_left_out(self) -> None:
-        if self._left_out:
-            self._log.error("convlog", lines=self._left_out, error="left out: too many lines waited")
-            self._left_out = 0
 
     def _next(self) -> list[ConvlogLine]:
         """The lines of one call: at least one, unless somebody waits for those before it."""

@@ -139,7 +139,9 @@ class DailyUsage:
         after = since
         for _ in range(PASSES_MAX):
             begun, fresh = self._clock(), 0
-            async for row in self._changed(after):
+            async for row in every_row(self._sessions.list, Query()):
+                if row.last_at <= after:
+                    break
                 if row.id in seen:
                     continue
                 if left <= 0 or len(seen) >= SESSIONS_MAX:
@@ -153,12 +155,6 @@ class DailyUsage:
                 break
             after = begun - SETTLE_MS  # a session that was written to meanwhile has moved to the front
         return found, False
-
-    async def _changed(self, since: int) -> AsyncGenerator[Session]:
-        async for row in every_row(self._sessions.list, Query()):
-            if row.last_at <= since:
-                return
-            yield row
 
     async def _entries(self, row: Session, since: int) -> AsyncGenerator[Entry]:
         """Newest first, down to that moment; copies of a fork are left out."""

@@ -19,7 +19,6 @@ from pygments.token import (
     Number,
     Operator,
     String,
-    Token,
     _TokenType,  # pyright: ignore[reportPrivateUsage]
 )
 
@@ -111,14 +110,7 @@ def _span(kind: str, text: str) -> str:
 
 @lru_cache(maxsize=512)
 def _class_of(token: _TokenType) -> str:
-    while token is not Token:
-        if token in CLASSES:
-            return CLASSES[token]
-        parent = token.parent
-        if parent is None:
-            break
-        token = parent
-    return ""
+    return next((CLASSES[kind] for kind in reversed(token.split()) if kind in CLASSES), "")
 
 
 @lru_cache(maxsize=64)

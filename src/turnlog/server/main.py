@@ -23,12 +23,12 @@ from ..channels.gateway import Gateway
 from ..convlog import open_convlog
 from ..errors import UsageError
 from ..library import Turnlog
-from ..settings import Settings, load
+from ..settings import Settings
 from ..stores.disk.files import make_dir, replace_file
 from ..stores.stamping import now_ms
 from ..wiring import open as open_turnlog
 from .app import create_app
-from .background import keep_adopting, keep_counting, keep_expiring
+from .background import loops_of
 from .compatible.models import check_upstreams, default_model, may_relay
 from .daily_usage import USAGE, DailyUsage
 from .http.auth import TOKEN_SPACES, Tokens
@@ -38,7 +38,7 @@ from .http.listening import Listener
 from .logs import open_log
 from .metrics import Metrics
 from .service import Service
-from .workers import WorkerPlace
+from .workers import WorkerPlace, settings_for
 
 LAST_EVENTS_S = 0.2
 """For streams of turns that have just been stopped."""
@@ -52,14 +52,15 @@ COLLECT_AFTER = 50_000
 which takes a tenth of the turn's time. Each look also visits what the running turns hold, which is gone soon after. A
 turn makes few cycles, and those of a thousand turns take a few MB.
 """
-LOOPS = (keep_expiring, keep_adopting, keep_counting)
+COLLECT_OLDER_AFTER = (20, 20)
+"""Such looks before one at what survived them, and those before one at everything."""
 
 
 @asynccontextmanager
 async def open_service(
     *, home: str | Path | None = None, log: FilteringBoundLogger | None = None, **flags: Any
 ) -> AsyncGenerator[tuple[Turnlog, Service]]:
-    settings = load(home=home, flags={name.replace("_", ".", 1): value for name, value in flags.items()})
+    settings = settings_for(home, **flags)
     workspace = settings.home / WORKSPACE
     make_dir(workspace)
     async with (
@@ -115,7 +116,8 @@ async def serve(
         server = Server(turnlog, service, worker)
         _collect_rarely()
         async with server.listening() as port:
-            base = f"http://{_shown(settings.server.host)}:{port}"
+            host = settings.server.host
+            base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             if link is not None:
                 tell(f"Sign in once at {base}{link}")
                 tell(f"The administrator's token is in {settings.home / TOKEN_FILE}")
@@ -127,11 +129,11 @@ async def serve(
             if worker is not None:
                 worker.tell_ready()
             resumed = await turnlog.resume(rerun=True)
-            service.log.info("started", base=base, store=_scheme(settings), resumed=resumed)
+            service.log.info("started", base=base, store=settings.store_url().partition(":")[0], resumed=resumed)
             if service.gateway is not None:
                 await service.gateway.start()
-            loops = {asyncio.create_task(loop(turnlog, service)) for loop in LOOPS}
-            await server.until_closed()
+            loops = set(map(asyncio.create_task, loops_of(turnlog, service)))
+            await server.serving
             for task in loops:
                 task.cancel()
             await asyncio.wait(loops)
@@ -141,7 +143,7 @@ def _collect_rarely() -> None:
     """What is loaded by now stays until the end, and is not looked at again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECT_AFTER)
+    gc.set_threshold(COLLECT_AFTER, *COLLECT_OLDER_AFTER)
 
 
 def lines_for_clients(settings: Settings, base: str) -> list[str]:
@@ -187,9 +189,9 @@ class Server:
     async def listening(self) -> AsyncGenerator[int]:
         settings = self._service.settings.server
         listener = self._worker.listening if self._worker else bind(settings.host, settings.port)
-        self._serving = asyncio.create_task(self._server.serve([listener]))
+        self.serving = asyncio.create_task(self._server.serve([listener]))
         # A signal before uvicorn handles signals would end the process without closing anything.
-        while not self._server.started and not self._serving.done():  # noqa: ASYNC110 - uvicorn has no event for this
+        while not self._server.started and not self.serving.done():  # noqa: ASYNC110 - uvicorn has no event for this
             await asyncio.sleep(STARTING_S)
         if self._worker:
             self._worker.when_the_parent_ends(self._begin_closing)
@@ -197,10 +199,7 @@ class Server:
             yield listener.getsockname()[1]
         finally:
             self._server.should_exit = True
-            await asyncio.wait({self._serving})
-
-    async def until_closed(self) -> None:
-        await self._serving
+            await asyncio.wait({self.serving})
 
     def _begin_closing(self) -> None:
         if self._closing is None:
@@ -274,11 +273,3 @@ class _Signalled(uvicorn.Server):
             return
         self._begun = True
         self._loop.call_soon_threadsafe(self._begin)
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _scheme(settings: Settings) -> str:
-    return settings.store_url().partition(":")[0]

@@ -180,11 +180,7 @@ def honest(text: str) -> str:
     if text.isascii() and not _CONTROL.search(text):
         return text
     clean = text.encode("utf-8", "replace").decode()
-    return _TURNING.sub(_named, _CONTROL.sub("\ufffd", clean))
-
-
-def _named(found: re.Match[str]) -> str:
-    return f"[U+{ord(found[0]):04X}]"
+    return _TURNING.sub(lambda found: f"[U+{ord(found[0]):04X}]", _CONTROL.sub("\ufffd", clean))
 
 
 def name(text: str | None, limit: int = 200) -> str:

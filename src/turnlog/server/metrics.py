@@ -9,7 +9,6 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from ..core.events import Done, ErrorEvent, Event
 from ..runtime import background
 from ..stores import facts
 from .workers import METRICS_DIR
@@ -53,10 +52,6 @@ class Metrics:
     def end_turn(self, begun_at: float) -> None:
         self.turns_running.dec()
         self.turn_seconds.observe(time.monotonic() - begun_at)
-
-    def count_end(self, event: Event) -> None:
-        outcome = "done" if isinstance(event, Done) else "error" if isinstance(event, ErrorEvent) else "stopped"
-        self.turns.labels(outcome).inc()
 
     def page(self) -> bytes:
         """Of all workers, if there are several."""

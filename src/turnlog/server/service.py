@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from litestar import Request
+from msgspec.structs import asdict
 from structlog.typing import FilteringBoundLogger
 
 from ..access import Access
@@ -127,16 +128,8 @@ class Service:
 
     async def erase(self, who: Principal, asked: EraseRequest) -> EraseReport:
         """Lists or erases words in sessions and in the convlog."""
-        return await self._turnlog.erase(
-            asked.row,
-            seqs=asked.seqs,
-            text=asked.text,
-            redact=asked.redact,
-            derived=asked.derived,
-            apply=asked.apply,
-            by=who,
-            convlog=self._lines,
-        )
+        fields = asdict(asked)
+        return await self._turnlog.erase(fields.pop("row"), **fields, by=who, convlog=self._lines)
 
     async def import_path(self, path: Path, agent: str) -> "list[Imported]":
         """Imports the conversations of a file; the caller has checked who asks."""
@@ -239,12 +232,13 @@ class Service:
             background.report("turns", error)
 
     def _end(self, stream: TurnStream) -> None:
-        self.metrics.count_end(stream.events[-1])
+        outcome = _outcome(stream)
+        self.metrics.turns.labels(outcome.partition(" ")[0]).inc()
         for event in stream.events:
             if isinstance(event, ApprovalAnswered):
                 self.metrics.approvals.labels(event.word).inc()
         self.changes.look()
-        self.log.info("turn", session=stream.session_id, turn=stream.seq, outcome=_outcome(stream))
+        self.log.info("turn", session=stream.session_id, turn=stream.seq, outcome=outcome)
         if stream.fenced:
             return  # the process that took over the turn writes it
         row = self._asked_here.get(stream)
@@ -286,10 +280,8 @@ class Service:
 
 
 async def _watched(work: Coroutine[Any, Any, None], name: str) -> None:
-    try:
+    with background.going_on(name):
         await work
-    except Exception as error:  # noqa: BLE001 - it is reported, and the other turns go on
-        background.report(name, error)
 
 
 def _outcome(stream: TurnStream) -> str:

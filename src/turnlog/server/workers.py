@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 from ..errors import UsageError
@@ -166,5 +167,5 @@ class WorkerPlace:
         loop.add_reader(self._parent, ended)
 
 
-def settings_for(home: str | None, **flags: Any) -> Settings:
+def settings_for(home: str | Path | None, **flags: Any) -> Settings:
     return load(home=home, flags={name.replace("_", ".", 1): value for name, value in flags.items()})

@@ -14,11 +14,12 @@ from ..codecs import native
 from ..core import paging
 from ..core.entries import Entry, Opened
 from ..core.query import Query
-from ..errors import Conflict, NotFound
+from ..errors import Conflict
 from ..stores import Clock, LedgerFact, Progress, Store, open_store
 from ..stores.finding import every_row
 from ..stores.stamping import now_ms
 from .checking import checked_async
+from .reading import described
 from .selection import SELECTED
 
 SPACES = (
@@ -78,10 +79,7 @@ async def copy_session(source: Store, target: Store, session_id: str) -> tuple[i
     """(entries written, digest of the whole)."""
     row = await source.describe(session_id)
     end, held = row.last_seq, row.incarnation
-    try:
-        there = await target.describe(session_id)
-    except NotFound:
-        there = None
+    there = await described(target, session_id)
     done, made = (there.last_seq, there.incarnation) if there else (0, None)
     if there and await digest(source, session_id, to=min(done, end), incarnation=held) != await digest(
         target, session_id, to=done, incarnation=made

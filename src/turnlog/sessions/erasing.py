@@ -9,10 +9,10 @@ from msgspec import Struct, to_builtins
 from ..core import erasing
 from ..core.entries import Compaction, Entry, Title, Transcript, kind_of, text_of
 from ..core.forks import words_of
+from ..core.marks import on_path, path_of
 from ..core.principals import Principal
 from ..core.query import Query
 from ..core.rows import Session
-from ..core.session import live_path, marks_of, on_path
 from ..core.user_content import with_words
 from ..errors import Denied, UsageError
 from ..stores.finding import every_row
@@ -87,7 +87,7 @@ def _finds(row: Session, log: Transcript, chosen: Sequence[int], made: Sequence[
 
 def _free(log: Transcript) -> set[int]:
     """The entries that were rewound. Facts that no longer count are found when they are erased."""
-    path = live_path(marks_of(log), log[-1].seq) if log else []
+    path = path_of(log)
     return {entry.seq for entry in log if not on_path(entry.seq, path)}
 
 

@@ -16,6 +16,7 @@ from ..core.session import Session
 from ..errors import Ambiguous, Conflict, NotFound
 from ..stores import Store
 from . import selection
+from .reading import described
 from .selection import Selection
 
 RACES_MAX = 20
@@ -34,7 +35,7 @@ class Opener:
         for _ in range(RACES_MAX):
             fresh = self._new_id()
             fact = await selection.settled(self._store, text, fresh)
-            row = None if fact.id == fresh else await self._found(fact.id)
+            row = None if fact.id == fresh else await described(self._store, fact.id)
             if row and row.selected_n >= fact.n and row.status != "inactive":
                 return row
             with suppress(NotFound):  # deleted meanwhile: then another one is selected
@@ -42,11 +43,6 @@ class Opener:
                 if done := await self._carry_out(key, fact, row, others, label):
                     return done
         raise Conflict(f"too many changes of {text} at once")
-
-    async def _found(self, session_id: str) -> Session | None:
-        with suppress(NotFound):
-            return await self._store.describe(session_id)
-        return None
 
     async def _carry_out(
         self, key: SessionKey, fact: Selection, row: Session | None, others: Sequence[Session], label: str | None = None

@@ -15,7 +15,7 @@ from ..core.outline import bare
 from ..core.oversized import OversizedTail
 from ..core.session import Interval, Session, active, marks_of, pinned
 from ..core.user_content import with_words
-from ..errors import Corrupt, UsageError
+from ..errors import Corrupt, NotFound, UsageError
 from ..stores import Store
 from ..stores.stamping import unreadable
 
@@ -29,6 +29,13 @@ class Loaded(Struct, frozen=True):
     """Damaged places; the entries around them are here."""
     is_partial: bool = False
     """Whether these are only the newest entries of a tail that is larger than any prompt (`core/oversized`)."""
+
+
+async def described(store: Store, session_id: str) -> Session | None:
+    """The row of a session; None if there is none."""
+    with suppress(NotFound):
+        return await store.describe(session_id)
+    return None
 
 
 async def load(store: Store, row: Session, *, may_be_partial: bool = False) -> Loaded:

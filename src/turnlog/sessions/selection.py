@@ -15,8 +15,8 @@ from msgspec import Meta, Struct, to_builtins
 from ..core.keys import SESSION_ID
 from ..core.query import PAGE_MAX, Query
 from ..core.session import Session
-from ..errors import NotFound
 from ..stores import Ledger, Store, facts
+from .reading import described
 
 SELECTED = "selected"
 """The ledger's space."""
@@ -134,8 +134,5 @@ def _but(name: str, names: list[str]) -> list[str]:
 
 async def _row(store: Store, key: str, session_id: str) -> Session | None:
     """None if it is gone, also if a session of another key has its id now."""
-    try:
-        row = await store.describe(session_id)
-    except NotFound:
-        return None
-    return row if row.key == key else None
+    row = await described(store, session_id)
+    return row if row is not None and row.key == key else None

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 
 import msgspec
 
-from ..core.entries import Block, Content
+from ..core.entries import Block, Content, text_block
 from ..core.history import NO_OUTPUT, cut_content
 from ..core.pictures import PICTURE_TYPES, form_of
 
@@ -68,18 +68,14 @@ def bound(content: Content, cap_chars: int) -> Content:
 def _sendable(block: Block, room: int) -> Block:
     """The picture with the type that its bytes show, or a note instead."""
     if not _is_block(block):
-        return _note("[a picture was left out: it is not given as base64]")
+        return text_block("[a picture was left out: it is not given as base64]")
     data: str = block["source"]["data"]
     if len(data) > min(room, IMAGE_MAX_BYTES * 4 // 3 + 4):
-        return _note(f"[a picture of {len(data) * 3 // 4:,} bytes was left out: too large]")
+        return text_block(f"[a picture of {len(data) * 3 // 4:,} bytes was left out: too large]")
     try:
         kind = form_of(base64.b64decode(data, validate=True))
     except ValueError:
         kind = ""
     if kind not in PICTURE_TYPES:
-        return _note("[a picture was left out: not PNG, JPEG, GIF or WebP]")
+        return text_block("[a picture was left out: not PNG, JPEG, GIF or WebP]")
     return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
-
-
-def _note(text: str) -> Block:
-    return {"type": "text", "text": text}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct, field
 
 from ..core import prompt, sections
-from ..core.entries import Block, Content
+from ..core.entries import Block, Content, text_block
 from ..core.history import as_text, shorten
 from ..errors import MissingExtra, TurnlogError, UsageError
 from .base import NAME, TIMEOUT_S, Context, Effect, Tool
@@ -331,18 +331,14 @@ def _block(part: "ContentBlock") -> Block:
     """Links are shown and never followed; content that no model can read becomes a note."""
     match part.type:
         case "text":
-            return _text(part.text)
+            return text_block(part.text)
         case "image":
             return {"type": "image", "source": {"type": "base64", "media_type": part.mime_type, "data": part.data}}
         case "audio":
-            return _text(f"[sound, {part.mime_type}, {len(part.data) * 3 // 4:,} bytes]")
+            return text_block(f"[sound, {part.mime_type}, {len(part.data) * 3 // 4:,} bytes]")
         case "resource_link":
-            return _text(f"[{part.title or part.name}: {part.uri}]")
+            return text_block(f"[{part.title or part.name}: {part.uri}]")
         case "resource":
-            return _text(
+            return text_block(
                 getattr(part.resource, "text", "") or f"[{part.resource.mime_type or 'file'}: {part.resource.uri}]"
             )
-
-
-def _text(text: str) -> Block:
-    return {"type": "text", "text": text}

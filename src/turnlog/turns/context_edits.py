@@ -85,8 +85,8 @@ async def _compact_now(call: RelayCall, journal: Journal, agent: Agent, limits: 
 
 def _told(call: RelayCall, journal: Journal, limits: Limits) -> Assistant:
     made = next(entry for entry in reversed(journal.stored) if isinstance(entry, Compaction))
-    call.compaction = CompactionNote(made.seq, made.tokens_before, made.tokens_after)
-    call.summary, call.guard = made.summary, "compacted"
+    call.note_compaction(made)
+    call.guard = "compacted"
     return answer_of(made, limits)
 
 

@@ -12,22 +12,22 @@ A message of somebody who may approve denies the calls that wait; so does the en
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from ..core import approvals, events
 from ..core.approvals import BY_TURNLOG, EXPIRED, SUPERSEDED, WORDS_MAX_CHARS, WaitingCall
-from ..core.entries import Approval, ApprovalAnswer, Assistant, Entry, Failed, Received, ToolResult, text_of, tool_uses
-from ..core.events import ApprovalAnswered, Done, ErrorEvent, Event, Stopped, TextDelta
+from ..core.entries import Approval, ApprovalAnswer, Assistant, Entry, Received, ToolResult, text_of, tool_uses
+from ..core.events import ApprovalAnswered, Done, Event, Stopped, TextDelta
 from ..core.session import Session
-from ..core.turns import Outcome, end_of
 from ..errors import NotFound, StoreUnavailable
 from ..runtime.background import going_on
 from ..stores import Clock, Store
 from .asking import can_run
 from .journal import Journal
 from .runner import Runner
+from .stream import last_event
 from .tickets import Lane
 
 TAKE_UP_S = 1.0
@@ -84,11 +84,14 @@ class PausedTurns:
         if lane.watch is None or lane.watch.done():
             expires = min((one.expires for one in journal.row.approvals if one.expires and not one.answer), default=0)
             wait_s = max(0.0, (expires - self._clock()) / 1000) if expires else None
-            lane.watch = asyncio.create_task(
-                self._watch(lane, journal.end, wait_s), name=f"paused turn of {lane.session_id}"
-            )
-            self._tasks.add(lane.watch)
-            lane.watch.add_done_callback(self._tasks.discard)
+            watching = self._watch(lane, journal.end, wait_s)
+            lane.watch = self._start(watching, f"paused turn of {lane.session_id}")
+
+    def _start(self, doing: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(doing, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _watch(self, lane: Lane, after: int, wait_s: float | None) -> None:
         """Wakes the lane at every entry that may concern the turn, and when its time is over."""
@@ -123,9 +126,7 @@ class PausedTurns:
         """After an answer in this process: takes the turn up here if nobody else does."""
         if row.waiting or not row.paused:
             return
-        task = asyncio.create_task(self._take_up_later(row, lane_of), name=f"answered turn of {row.id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(self._take_up_later(row, lane_of), f"answered turn of {row.id}")
 
     async def _take_up_later(self, row: Session, lane_of: Callable[[Session], Lane]) -> None:
         looks = int(TAKE_UP_S / LOOK_S)
@@ -157,7 +158,7 @@ class PausedTurns:
             told = {event.call_id for event in stream.events if isinstance(event, ApprovalAnswered)}
             for event in _after_pause(_since_pause(journal.transcript, stream.seq), told):
                 stream.add(event)
-            stream.add(_end(_rest_of(journal.transcript, stream.seq), done))
+            stream.add(last_event(_rest_of(journal.transcript, stream.seq), done, "the turn was cut short"))
         lane.abandon()
 
     async def close(self) -> None:
@@ -207,16 +208,3 @@ def _after_pause(entries: Sequence[Entry], told: set[str]) -> list[Event]:
             case _:
                 pass
     return found
-
-
-def _end(rest: Sequence[Entry], done: Done) -> Event:
-    match end_of(rest):
-        case Outcome(end="done"):
-            return done
-        case Outcome(end="stopped"):
-            return Stopped()
-        case Outcome() as outcome:
-            why = next((e.reason for e in rest if isinstance(e, Failed) and e.seq == outcome.end_seq), "")
-            return ErrorEvent(error=why, code=outcome.code)
-        case _:
-            return ErrorEvent(error="the turn was cut short", code="interrupted")

@@ -36,6 +36,7 @@ from .candidates import Candidates, ClientPlace
 from .journal import Journal, in_memory
 from .repeats import Repeats, Signs
 from .restless import Restless
+from .retelling import is_free
 from .running_calls import RunningCalls
 from .stored_calls import StoredCall
 from .warm_paths import WarmPaths, is_enough
@@ -250,7 +251,7 @@ class Places:
         """The call, if it runs or was answered; one that failed is made again."""
         if await self.own_session(asked.principal, session_id) is None:
             return None
-        runs = not await self.is_free(session_id)
+        runs = not await is_free(self._store, session_id)
         entrance = await self._again(session_id, turn)
         return entrance if runs or entrance.answer is not None else None
 
@@ -259,14 +260,6 @@ class Places:
         found = await self._store.read(session_id, after=turn - 1, limit=1)
         answer, ts = await self.answer(row.id, turn), found[0].ts if found else ""
         return Entrance(row=row, session_id=row.id, match="replayed", turn=turn, ts=ts, answer=answer)
-
-    async def is_free(self, session_id: str) -> bool:
-        """Whether no process runs a call in this session."""
-        try:
-            async with self._store.lease(session_id, wait_s=0):
-                return True
-        except Busy:
-            return False
 
     async def _carry_out(
         self, request: _Request, place: ClientPlace, decision: Decision, held: AsyncExitStack

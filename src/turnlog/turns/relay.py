@@ -9,9 +9,10 @@ to a prompt that was too large is kept, and the next call compacts first.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
 from functools import partial
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -91,9 +92,7 @@ class Relays:
         call = RelayCall(linger_s=None if upstream.is_turn or upstream.goes_on else self._linger_s)
         call.is_turn = upstream.is_turn
         call.attach()
-        call.task = asyncio.create_task(self._run(call, asked, upstream), name="relay")
-        self._running[call.task] = call
-        call.task.add_done_callback(self._running.pop)
+        self._start(call, self._run(call, asked, upstream), "relay")
         try:
             found = await asyncio.shield(call.started)
         except asyncio.CancelledError:
@@ -102,6 +101,11 @@ class Relays:
         if found is not call:
             found.attach()
         return found
+
+    def _start(self, call: RelayCall, doing: Coroutine[Any, Any, None], name: str) -> None:
+        call.task = asyncio.create_task(doing, name=name)
+        self._running[call.task] = call
+        call.task.add_done_callback(self._running.pop)
 
     def under_way(self) -> list[TurnStream]:
         return [call.stream for call in self._calls.values() if call.stream and not call.stream.over]
@@ -116,9 +120,7 @@ class Relays:
         if call is None:
             call = await retelling.from_log(self._store, stored)
             if listens and not call.over:
-                call.task = asyncio.create_task(retelling.follow(self._store, call, stored), name="retelling")
-                self._running[call.task] = call
-                call.task.add_done_callback(self._running.pop)
+                self._start(call, retelling.follow(self._store, call, stored), "retelling")
         if listens:
             call.attach()
         return call
@@ -268,8 +270,7 @@ class Relays:
         self, call: RelayCall, agent: Agent, upstream: Upstream, attempts: "_Attempts", shown: History, tell: Tell
     ) -> Assistant:
         if made := _compaction(attempts.journal, attempts.last):  # known before the first piece is told
-            call.compaction = CompactionNote(made.seq, made.tokens_before, made.tokens_after)
-            call.summary = made.summary
+            call.note_compaction(made)
         prompt = prompts.assemble(
             shown,
             tools=[ToolDefinition.of(tool) for tool in agent.limits.tools],
@@ -333,7 +334,7 @@ class Relays:
         """The answer that another process is about to store."""
         deadline = asyncio.get_running_loop().time() + ELSEWHERE_S
         while asyncio.get_running_loop().time() < deadline:
-            is_over = await self.places.is_free(entered.session_id)
+            is_over = await retelling.is_free(self._store, entered.session_id)
             if (answer := await self.places.answer(entered.session_id, entered.turn)) is not None:
                 return answer
             if is_over:

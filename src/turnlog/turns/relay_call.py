@@ -1,6 +1,6 @@
 """One call of a relay, for any number of clients: its pieces, its end, and when it is given up.
 
-    attach ──▶ pieces as they come ──▶ the answer, or an error      follow(after): from any piece on, each once
+    attach ──▶ pieces as they come ──▶ the answer, or an error      until_news(after): from any piece on
     detach ──▶ nobody listens: the call goes on for `linger_s`, then it is stopped and its text so far is kept
 
 The task that makes the call is not that of any client, so a client that comes back finds it.
@@ -8,17 +8,18 @@ The task that makes the call is not that of any client, so a client that comes b
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from msgspec import Struct
 
-from ..core.entries import Assistant, Block, tool_uses
-from ..core.events import CompactionEnd, Event, GuardStage, TextDelta, ThinkingDelta
+from ..core.entries import Assistant, Block, Compaction, tool_uses
+from ..core.events import CompactionEnd, Event, GuardStage
 from ..core.prompt import INVALID_INPUT
 from ..errors import Busy
 from ..providers import CallPiece, Delta
-from .stream import TurnStream
+from .stream import TurnStream, events_of
 
 GUARD_STAGES = ("as_is", "shortened", "compacted", "rescued")
 
@@ -81,7 +82,7 @@ class RelayCall:
     def add(self, piece: Delta) -> None:
         self.pieces.append(piece)
         if self.stream is not None:
-            for event in _events(piece):
+            for event in events_of(piece):
                 self.stream.add(event)
         self._tell()
 
@@ -96,6 +97,10 @@ class RelayCall:
                 pass
         if self.stream is not None:
             self.stream.add(event)
+
+    def note_compaction(self, made: Compaction) -> None:
+        self.compaction = CompactionNote(made.seq, made.tokens_before, made.tokens_after)
+        self.summary = made.summary
 
     def end(self, reply: Assistant | None, error: Exception | None = None) -> None:
         if self.over:
@@ -128,7 +133,7 @@ class RelayCall:
         if not self._listeners and not self.over and self._linger_s is not None:
             self._timer = asyncio.get_running_loop().call_later(self._linger_s, self._give_up)
 
-    async def until_news(self, after: int, timeout_s: float | None = None) -> bool:
+    async def until_news(self, after: float, timeout_s: float) -> bool:
         """Waits until there are more pieces than that, or the end; False if neither comes in time."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -140,33 +145,7 @@ class RelayCall:
 
     async def until_over(self, timeout_s: float) -> bool:
         """Waits for the end; False if it does not come in time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not self.over:
-                    await self._news.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    async def follow(self, after: int = 0) -> AsyncGenerator[Delta]:
-        """Every piece from that number on, once and in order. Raises the error that the call ended with."""
-        while True:
-            while after < len(self.pieces):
-                yield self.pieces[after]
-                after += 1
-            if self.over:
-                break
-            await self.until_news(after)
-        if self.error is not None:
-            raise self.error
-
-    async def answer(self) -> Assistant:
-        """The whole answer; raises the error that the call ended with."""
-        while not self.over:
-            await self._news.wait()
-        if self.reply is None:
-            raise self.error or stopped()
-        return self.reply
+        return await self.until_news(inf, timeout_s)
 
     def _tell(self) -> None:
         self._news.set()
@@ -206,8 +185,3 @@ def written_input(call: Block) -> str:
     if len(given) == 1 and isinstance(given.get(INVALID_INPUT), str):
         return str(given[INVALID_INPUT])
     return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
-
-
-def _events(piece: Delta) -> list[Event]:
-    told: list[Event] = [ThinkingDelta(text=piece.thinking)] if piece.thinking else []
-    return [*told, TextDelta(text=piece.text)] if piece.text else told

@@ -22,7 +22,7 @@ CUT_SHORT = "the server was stopped in the middle of this call"
 async def from_log(store: Store, stored: StoredCall) -> RelayCall:
     """The call without its end, if it runs in another process."""
     call = _begun(stored)
-    if is_over(stored) or await _is_free(store, stored):
+    if is_over(stored) or await is_free(store, stored.row.id):
         fill(call, stored)
     return call
 
@@ -31,9 +31,9 @@ async def follow(store: Store, call: RelayCall, stored: StoredCall) -> None:
     """Ends the call when it is over in the process that runs it."""
     while not call.over:
         await asyncio.sleep(LOOK_S)
-        is_free = await _is_free(store, stored)
+        is_unused = await is_free(store, stored.row.id)
         later = await stored_calls.read(store, stored.row, stored.turn)
-        if later is not None and (is_over(later) or is_free):
+        if later is not None and (is_over(later) or is_unused):
             fill(call, later)
 
 
@@ -46,9 +46,7 @@ def is_over(stored: StoredCall) -> bool:
 def fill(call: RelayCall, stored: StoredCall) -> None:
     answer = stored.answer
     if stored.compaction is not None:
-        made = stored.compaction
-        call.compaction = CompactionNote(made.seq, made.tokens_before, made.tokens_after)
-        call.summary = made.summary
+        call.note_compaction(stored.compaction)
     if answer is not None:
         for piece in told_pieces.read(stored.pieces, answer):
             call.add(piece)
@@ -83,9 +81,10 @@ def _begun(stored: StoredCall) -> RelayCall:
     return call
 
 
-async def _is_free(store: Store, stored: StoredCall) -> bool:
+async def is_free(store: Store, session_id: str) -> bool:
+    """Whether no process runs a call in this session."""
     try:
-        async with store.lease(stored.row.id, wait_s=0):
+        async with store.lease(session_id, wait_s=0):
             return True
     except Busy:
         return False

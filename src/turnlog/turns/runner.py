@@ -26,7 +26,7 @@ from ..core.entries import (
     text_of,
     tool_uses,
 )
-from ..core.events import CompactionEnd, Done, Event, GuardStage, Stopped, Tell, TextDelta, ThinkingDelta
+from ..core.events import CompactionEnd, Done, GuardStage, Stopped, Tell
 from ..core.guard import Limits
 from ..core.history import History
 from ..core.prompt import Prompt
@@ -34,7 +34,6 @@ from ..core.repairs import ReportedRepairs
 from ..core.session import Session
 from ..core.tokens import input_tokens
 from ..errors import ProviderRefused, ToolLimit, TurnlogError, UsageError
-from ..providers import Delta
 from ..sessions import Sessions
 from ..stores import Clock, Lease, Store
 from ..stores.stamping import now_ms
@@ -45,6 +44,7 @@ from .calibration import Calibration, Windows
 from .compactor import OnRequest, unlogged
 from .journal import Journal
 from .requests import TurnRequest
+from .stream import events_of
 from .telemetry import SILENT, Telemetry
 from .tool_calls import ToolCalls
 from .tool_context import Recall
@@ -327,7 +327,7 @@ class Runner:
                     self._tell_repairs(turn, piece.repairs)
                 turn.has_streamed = turn.has_streamed or bool(piece.text or piece.thinking)
                 turn.pieces.append(piece.text)
-                for event in _deltas(piece):
+                for event in events_of(piece):
                     tell(event)
         raise ProviderRefused("the model's answer was incomplete", hint="Try again; your message is stored.")
 
@@ -375,12 +375,3 @@ def _usable(reply: Assistant, turn: Turn) -> Assistant:
         why = f" (it stopped with {reply.stop!r})" if reply.stop not in (None, "end_turn") else ""
         raise ProviderRefused(f"the model returned nothing{why}", hint="Try again, or rephrase the message.")
     return reply
-
-
-def _deltas(piece: Delta) -> list[Event]:
-    told: list[Event] = []
-    if piece.thinking:
-        told.append(ThinkingDelta(text=piece.thinking))
-    if piece.text:
-        told.append(TextDelta(text=piece.text))
-    return told

@@ -14,8 +14,8 @@ from typing import Protocol
 from msgspec import Struct, to_builtins
 
 from ..core.session import Session
-from ..errors import NotFound
 from ..runtime.background import Loop
+from ..sessions.reading import described
 from ..stores import Ledger, Store, facts
 from .stream import TurnStream
 
@@ -59,9 +59,8 @@ async def stop_anywhere(store: Store, turns: RunningTurns, session_id: str) -> b
         return True
     if turns.running(session_id):
         return False  # it is stopping already
-    try:
-        row = await store.describe(session_id)
-    except NotFound:
+    row = await described(store, session_id)
+    if row is None:
         return False
     if row.paused:
         return turns.stop_paused(row)

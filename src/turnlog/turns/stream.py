@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from ..core import answers
 from ..core.entries import Approval, Assistant, Entry, Failed, text_of
-from ..core.events import TERMINAL, Done, ErrorEvent, Event, Snapshot, Stopped
+from ..core.events import TERMINAL, Done, ErrorEvent, Event, Snapshot, Stopped, TextDelta, ThinkingDelta
 from ..core.turns import Outcome, end_of
+from ..providers import Delta
 from ..stores import Lease
 
 FIRST = 1
@@ -109,6 +110,12 @@ class TurnStream:
         return True
 
 
+def events_of(piece: Delta) -> list[Event]:
+    """What listeners are told of a piece of an answer: its thinking and its text."""
+    told: list[Event] = [ThinkingDelta(text=piece.thinking)] if piece.thinking else []
+    return [*told, TextDelta(text=piece.text)] if piece.text else told
+
+
 def _finish(waiting: "asyncio.Future[None]") -> None:
     if not waiting.done():  # a listener may have left
         waiting.set_result(None)
@@ -125,14 +132,19 @@ def replay(done: Done, seq: int, later: Sequence[Entry]) -> TurnStream:
             break
         if isinstance(entry, Assistant) and entry.stop != "error" and text_of(entry.content):
             stream.add(Snapshot(text=text_of(entry.content)))
-    match outcome:
-        case Outcome(end="done"):
-            stream.add(done)
-        case Outcome(end="stopped"):
-            stream.add(Stopped())
-        case Outcome():
-            reason = next((e.reason for e in rest if isinstance(e, Failed) and e.seq == outcome.end_seq), "")
-            stream.add(ErrorEvent(error=reason, code=outcome.code))
-        case _:
-            stream.add(ErrorEvent(error="the message was withdrawn", code="interrupted"))
+    stream.add(last_event(rest, done, "the message was withdrawn"))
     return stream
+
+
+def last_event(rest: Sequence[Entry], done: Done, unfinished: str) -> Event:
+    """The terminal event of a turn, from what follows its user entry. `unfinished`: the error, if it has no end."""
+    match end_of(rest):
+        case Outcome(end="done"):
+            return done
+        case Outcome(end="stopped"):
+            return Stopped()
+        case Outcome() as outcome:
+            reason = next((e.reason for e in rest if isinstance(e, Failed) and e.seq == outcome.end_seq), "")
+            return ErrorEvent(error=reason, code=outcome.code)
+        case _:
+            return ErrorEvent(error=unfinished, code="interrupted")

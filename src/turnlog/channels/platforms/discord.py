@@ -8,35 +8,16 @@ not be able to notify everybody.
 import asyncio
 import re
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...core.keys import Inbound
 from ...core.splitting import Unit
 from ...errors import MissingExtra, UsageError
 from ...runtime import background
-from .. import (
-    AccountSettings,
-    Address,
-    Answer,
-    Arrival,
-    Button,
-    Hook,
-    Outgoing,
-    Press,
-    Reception,
-    Rejected,
-    Take,
-    Unsent,
-    as_json,
-    check_age,
-    parsed,
-    table,
-    tables,
-    text,
-    without_mention,
-    wrong_signature,
-)
-from ..http import Caller
+from .. import AccountSettings, Address, Answer, Arrival, Button, Hook, Outgoing, Press, Reception, Take
+from ..http import Caller, Rejected, Unsent
+from ..requests import as_json, check_age, parsed, table, tables, text, without_mention, wrong_signature
 
 if TYPE_CHECKING:
     import discord
@@ -190,7 +171,8 @@ class Discord:
         async def on_message(message: Any) -> None:  # pyright: ignore[reportUnusedFunction] - discord.py calls it
             with background.going_on(LOOP):
                 if arrival := self.of_message(message, client.user.id if client.user else 0):
-                    await _take_surely(take, arrival)
+                    # The gateway delivers nothing twice, so this tries until the store takes the message.
+                    await background.run_until_done(LOOP, partial(take, arrival))
 
         @client.event
         async def on_interaction(given: Any) -> None:  # pyright: ignore[reportUnusedFunction] - discord.py calls it
@@ -309,11 +291,6 @@ def _is_mentioned(message: "discord.Message", me: str) -> bool:
     author = getattr(getattr(replied, "author", None), "id", None)
     named = {str(one) for one in (*message.raw_mentions, *people, *roles, author)}
     return me in named or message.content.lstrip().startswith("/")
-
-
-async def _take_surely(take: Take, arrival: Arrival) -> None:
-    """The gateway delivers nothing twice, so this tries until the store takes the message."""
-    await background.run_until_done(LOOP, lambda: take(arrival))
 
 
 def _public_key(given: str) -> Any:

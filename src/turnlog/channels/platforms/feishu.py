@@ -5,7 +5,6 @@ does not start. Only a topic is a thread: a plain reply has a parent message, to
 """
 
 import base64
-import binascii
 import hashlib
 import re
 import time
@@ -21,30 +20,9 @@ from ...core import strict_json
 from ...core.keys import Inbound
 from ...core.splitting import Unit
 from ...errors import MissingExtra, UsageError
-from .. import (
-    AccountSettings,
-    Address,
-    Answer,
-    Arrival,
-    Button,
-    Hook,
-    Outgoing,
-    Press,
-    Reception,
-    Rejected,
-    Take,
-    Unsent,
-    as_json,
-    check_age,
-    parsed,
-    same,
-    table,
-    tables,
-    text,
-    without_mention,
-    wrong_signature,
-)
-from ..http import Caller, seconds
+from .. import AccountSettings, Address, Answer, Arrival, Button, Hook, Outgoing, Press, Reception, Take
+from ..http import Caller, Rejected, Unsent, seconds
+from ..requests import as_json, check_age, parsed, same, table, tables, text, without_mention, wrong_signature
 
 API = "https://open.feishu.cn"
 BLOCK_BYTES = 16
@@ -324,10 +302,7 @@ def decrypt(key: str, sealed: str) -> bytes:
     from cryptography.hazmat.primitives.ciphers.modes import CBC
 
     ciphers = _ciphers()
-    try:
-        raw = base64.b64decode(sealed, validate=True)
-    except binascii.Error as error:
-        raise ValueError("not base64") from error
+    raw = base64.b64decode(sealed, validate=True)
     if len(raw) < 2 * BLOCK_BYTES or len(raw) % BLOCK_BYTES:
         raise ValueError("not whole blocks")
     aes = ciphers.algorithms.AES(hashlib.sha256(key.encode()).digest())

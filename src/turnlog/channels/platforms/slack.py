@@ -15,30 +15,9 @@ from msgspec.structs import replace
 
 from ...core.keys import Inbound
 from ...core.splitting import Unit
-from .. import (
-    AccountSettings,
-    Address,
-    Answer,
-    Arrival,
-    Button,
-    Hook,
-    Outgoing,
-    Press,
-    Reception,
-    Rejected,
-    Take,
-    Unsent,
-    as_json,
-    check_age,
-    parsed,
-    same,
-    table,
-    tables,
-    text,
-    without_mention,
-    wrong_signature,
-)
-from ..http import Caller, seconds
+from .. import AccountSettings, Address, Answer, Arrival, Button, Hook, Outgoing, Press, Reception, Take
+from ..http import Caller, Rejected, Unsent, seconds
+from ..requests import as_json, check_age, parsed, same, table, tables, text, without_mention, wrong_signature
 
 API = "https://slack.com/api"
 SECTION_MAX_CHARS = 3_000

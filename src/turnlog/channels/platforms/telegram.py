@@ -6,32 +6,15 @@ message. Messages of bots are ignored, our own included.
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any, Literal
 
 from ...core.keys import Inbound
 from ...core.splitting import Unit
 from ...errors import TurnlogError
-from .. import (
-    AccountSettings,
-    Address,
-    Answer,
-    Arrival,
-    Button,
-    Hook,
-    Outgoing,
-    Press,
-    Reception,
-    Rejected,
-    Take,
-    Unsent,
-    parsed,
-    same,
-    table,
-    tables,
-    text,
-    wrong_signature,
-)
-from ..http import Caller
+from .. import AccountSettings, Address, Answer, Arrival, Hook, Outgoing, Press, Reception, Take
+from ..http import Caller, Rejected, Unsent
+from ..requests import parsed, same, table, tables, text, wrong_signature
 
 log = logging.getLogger("turnlog.channels.platforms.telegram")
 
@@ -92,25 +75,20 @@ class Telegram:
             await self._poll(take)
 
     async def _ask_name(self) -> None:
-        try:
+        with suppress(Unsent):  # then a command that names any bot counts as ours
             self._name = text(table((await self._call("getMe")).get("result")).get("username")).lower()
-        except Unsent:
-            pass  # then a command that names any bot counts as ours
 
     async def _poll(self, take: Take) -> None:
-        try:
+        with suppress(Unsent):  # if it matters, the polls fail
             await self._call("deleteWebhook")  # Telegram refuses polls while a webhook is set
-        except Unsent:
-            pass  # if it matters, the polls fail
         while True:
             before = self._offset
             found = await self._updates(before)
             for update in found:
                 await self._take(update, take)
             if found and self._offset == before:
-                raise Unsent(
-                    "Telegram sends updates that have no number"
-                )  # asking again would return them again, without end
+                # Asking again would return them again, without end.
+                raise Unsent("Telegram sends updates that have no number")
             if not found:
                 await asyncio.sleep(PAUSE_S)
 
@@ -194,7 +172,8 @@ class Telegram:
         if to.thread:
             payload["message_thread_id"] = _number(to.thread)
         if outgoing.buttons:
-            payload["reply_markup"] = {"inline_keyboard": [[_shown(one)] for one in outgoing.buttons]}
+            shown = [[{"text": one.label, "callback_data": one.value}] for one in outgoing.buttons]
+            payload["reply_markup"] = {"inline_keyboard": shown}
         answer = await self._call("sendMessage", payload)
         return text(table(answer.get("result")).get("message_id"))
 
@@ -202,11 +181,9 @@ class Telegram:
         return None
 
     async def settle(self, press: Press, note: str, text: str) -> None:
-        try:
+        with suppress(Rejected):  # Telegram takes it for some minutes only
             payload = {"callback_query_id": press.token, "text": note[:NOTE_MAX_CHARS], "show_alert": not text}
             await self._call("answerCallbackQuery", payload)
-        except Rejected:
-            pass  # Telegram takes it for some minutes only
         if text:
             await self.edit(press.address, press.message_id, text)
 
@@ -245,10 +222,6 @@ def _press(update: dict[str, Any]) -> Press | None:
         sender_name=_name_of(sender),
         token=text(query.get("id")),
     )
-
-
-def _shown(button: Button) -> dict[str, Any]:
-    return {"text": button.label, "callback_data": button.value}
 
 
 def _update_id(update: dict[str, Any]) -> int:

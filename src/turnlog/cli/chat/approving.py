@@ -20,22 +20,19 @@ if TYPE_CHECKING:
 
 PREVIEW_LINES = 60
 """Lines of a diff that are shown; the page shows the whole."""
+_TONES: dict[str, Tone] = {"+": "good", "-": "bad"}
 
 
 def question(request: ApprovalRequest, words: "Texts") -> list[Note]:
     lines = request.preview.splitlines()
     call = Call(id=request.call_id, name=request.tool, input=request.input)
     notes = [Note(f"? {describe_call(call)} · {request.why}", "strong")]
-    notes += [Note(f"  {line}", _tone(line)) for line in lines[:PREVIEW_LINES]]
+    notes += [Note(f"  {line}", _TONES.get(line[:1], "quiet")) for line in lines[:PREVIEW_LINES]]
     if len(lines) > PREVIEW_LINES:
         notes.append(Note(f"  … {words('more_lines', n=len(lines) - PREVIEW_LINES)}"))
     if request.always:
         notes.append(Note(f"  {words('approval_always', pattern=inline(request.always, 200))}"))
     return [*notes, Note(f"  {words('approval_keys')}", "strong")]
-
-
-def _tone(line: str) -> Tone:
-    return "good" if line.startswith("+") else "bad" if line.startswith("-") else "quiet"
 
 
 def notes_of(event: Event, notes: TurnNotes, words: "Texts") -> list[Note]:

@@ -33,7 +33,7 @@ class ChatCompleter(Completer):
         if text.startswith("/") and not space:
             for found in self._commands(name):
                 yield found
-        elif text.startswith("/") and _takes_session(name):
+        elif text.startswith("/") and [command.takes_session for command in slash.matches(name)] == [True]:
             async for found in self._sessions(rest):
                 yield found
         elif complete_event.completion_requested:
@@ -59,11 +59,6 @@ class ChatCompleter(Completer):
             name = row.label if row.label and row.label.startswith(beginning) else row.id
             if name.startswith(beginning) and row.id != chat.row.id:
                 yield Completion(inline(name), start_position=-len(beginning), display_meta=inline(row.title, 40))
-
-
-def _takes_session(name: str) -> bool:
-    found = slash.matches(name)
-    return len(found) == 1 and found[0].takes_session
 
 
 def _files(word: str) -> Iterator[Completion]:

@@ -95,9 +95,7 @@ def bindings(
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.complete_state = None
 
-    @keys.add("enter", filter=typing & ~choosing, eager=True)
-    def _(event: KeyPressEvent) -> None:
-        send(event)
+    keys.add("enter", filter=typing & ~choosing, eager=True)(send)
 
     @keys.add("escape", "enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
@@ -114,10 +112,7 @@ def bindings(
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text(pastes.fold(event.data.replace("\r\n", "\n").replace("\r", "\n")))
 
-    @keys.add("c-c", filter=typing, eager=True)
-    def _(event: KeyPressEvent) -> None:
-        interrupt(event)
-
+    keys.add("c-c", filter=typing, eager=True)(interrupt)
     return keys
 
 

@@ -177,6 +177,7 @@ class Chat:
             console.show(f"· {self.words('reset', reset=reset, old=before, id=self.row.id)}", "quiet")
 
     async def retry(self, console: "Console") -> None:
+        """Sends the message of the last turn again, if that turn failed."""
         ticket = self.other_turns.own(await self.t.accept_retry(self.row))
         await self._follow(ticket.follow(), console)
         await self.refresh()
@@ -192,10 +193,6 @@ class Chat:
     def stop(self) -> bool:
         return self.t.stop(self.row.id)
 
-    async def stop_anywhere(self) -> bool:
-        """Stops also a turn that another terminal or a server runs in this session."""
-        return await self.t.stop_anywhere(self.row.id)
-
     async def refresh(self) -> None:
         before = self.row
         found = await current(self.t, before)
@@ -210,7 +207,7 @@ class Chat:
             if await self.questions.answer(line, console):
                 return
             if word == "/stop":
-                await self.stop_anywhere()
+                await self.t.stop_anywhere(self.row.id)  # also a turn of another terminal, or of a server
             elif word in ("/quit", "/exit", *QUIT_WORDS):
                 self.over = True
                 self.stop()

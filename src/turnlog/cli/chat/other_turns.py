@@ -83,12 +83,13 @@ class OtherTurns:
                 await self._console.show_other(f"· {inline(entry.reason)}")
             case _:
                 return
-        if isinstance(entry, Assistant | Failed) and not self._is_own and not _calls(entry):
+        is_over = isinstance(entry, Failed) or (isinstance(entry, Assistant) and not tool_uses(entry))
+        if is_over and not self._is_own:
             await self._chat.refresh()
 
     async def _take_message(self, row: Session, entry: User) -> None:
         messages = [await self._received(row, seq) for seq in entry.from_] or [entry]
-        theirs = [message for message in messages if message is not None and not self._is_ours(message)]
+        theirs = [one for one in messages if one and not (one.message_id or "").startswith(self._prefix)]
         running = self._chat.t.running(row)
         shown = {entry.seq, *entry.from_} & {*self._own_turns, *([running.seq] if running else [])}
         self._is_own = bool(shown) or len(theirs) < len(messages)
@@ -98,13 +99,6 @@ class OtherTurns:
             who = inline(message.sender, SENDER_MAX_CELLS) if message.sender else self._chat.words("elsewhere")
             await self._console.show_other(f"{who} > {text_of(message.content or '')}")
 
-    def _is_ours(self, message: User | Received) -> bool:
-        return (message.message_id or "").startswith(self._prefix)
-
     async def _received(self, row: Session, seq: int) -> Received | None:
         found = await self._chat.t.sessions.read(row, after=seq - 1, limit=1)
         return found[0] if found and isinstance(found[0], Received) else None
-
-
-def _calls(entry: Assistant | Failed) -> bool:
-    return isinstance(entry, Assistant) and bool(tool_uses(entry))

@@ -1,11 +1,13 @@
 """`turnlog chat -r`: choose a session by title, first and last message; rename or delete sessions there."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 from prompt_toolkit.application import Application
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, FilterOrBool
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -175,15 +177,16 @@ def _bindings(picker: Picker) -> KeyBindings:
     keys = KeyBindings()
     searching = Condition(lambda: picker.mode == "search")
 
-    @keys.add("up")
-    @keys.add("c-p")
-    def _(event: KeyPressEvent) -> None:
-        picker.move(-1)
+    def bind(name: str, act: Callable[[], None], when: FilterOrBool = True) -> None:
+        def pressed(event: KeyPressEvent) -> None:
+            act()
 
-    @keys.add("down")
-    @keys.add("c-n")
-    def _(event: KeyPressEvent) -> None:
-        picker.move(1)
+        keys.add(name, filter=when)(pressed)
+
+    for name, by in {"up": -1, "c-p": -1, "down": 1, "c-n": 1}.items():
+        bind(name, partial(picker.move, by))
+    bind("c-r", partial(picker.enter, "rename"), searching)
+    bind("c-d", partial(picker.enter, "delete"), searching)
 
     @keys.add("enter", filter=searching)
     def _(event: KeyPressEvent) -> None:
@@ -194,19 +197,6 @@ def _bindings(picker: Picker) -> KeyBindings:
     async def _(event: KeyPressEvent) -> None:
         await picker.carry_out()
         event.app.invalidate()
-
-    _add_editing(keys, picker, searching)
-    return keys
-
-
-def _add_editing(keys: KeyBindings, picker: Picker, searching: Condition) -> None:
-    @keys.add("c-r", filter=searching)
-    def _(event: KeyPressEvent) -> None:
-        picker.enter("rename")
-
-    @keys.add("c-d", filter=searching)
-    def _(event: KeyPressEvent) -> None:
-        picker.enter("delete")
 
     @keys.add("escape", eager=True)
     @keys.add("c-c")
@@ -225,3 +215,5 @@ def _add_editing(keys: KeyBindings, picker: Picker, searching: Condition) -> Non
         if names.is_one_line(event.data):
             picker.typed += event.data
             picker.at = 0 if picker.mode == "search" else picker.at
+
+    return keys

@@ -43,17 +43,13 @@ async def _quit(chat: "Chat", console: "Console", rest: str) -> None:
 
 
 async def _stop(chat: "Chat", console: "Console", rest: str) -> None:
-    if not await chat.stop_anywhere():
+    if not await chat.t.stop_anywhere(chat.row.id):
         console.show(chat.words("no_turn"))
 
 
 async def _yes(chat: "Chat", console: "Console", rest: str) -> None:
     word = rest.strip().lower()
     await _answer(chat, console, word if word in ("always", "everywhere") else "yes", "")
-
-
-async def _no(chat: "Chat", console: "Console", rest: str) -> None:
-    await _answer(chat, console, "no", rest)
 
 
 async def _answer(chat: "Chat", console: "Console", word: str, rest: str) -> None:
@@ -76,7 +72,7 @@ TABLE: tuple[SlashCommand, ...] = (
     SlashCommand("undo-compact", "/undo-compact", context.undo_compact),
     SlashCommand("expand", "/expand [seq]", context.expand),
     SlashCommand("rewind", "/rewind [n]", context.rewind),
-    SlashCommand("retry", "/retry", context.retry),
+    SlashCommand("retry", "/retry", lambda chat, console, _: chat.retry(console)),
     SlashCommand("fork", "/fork [label]", sessions.fork),
     SlashCommand("rename", "/rename T", sessions.rename, needs_argument=True),
     SlashCommand("pin", "/pin [seq]", context.pin),
@@ -88,7 +84,7 @@ TABLE: tuple[SlashCommand, ...] = (
     SlashCommand("model", "/model [NAME]", context.model),
     SlashCommand("cost", "/cost", context.cost),
     SlashCommand("yes", "/yes [always]", _yes),
-    SlashCommand("no", "/no [reason]", _no),
+    SlashCommand("no", "/no [reason]", lambda chat, console, rest: _answer(chat, console, "no", rest)),
     SlashCommand("stop", "/stop", _stop),
     SlashCommand("help", "/help", _help),
     SlashCommand("quit", "/quit", _quit, ("exit",)),

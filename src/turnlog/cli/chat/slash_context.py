@@ -85,11 +85,6 @@ def _number(text: str, usage: str) -> int | None:
     return int(text)
 
 
-async def retry(chat: "Chat", console: "Console", rest: str) -> None:
-    """Sends the message of the last turn again, if that turn failed."""
-    await chat.retry(console)
-
-
 async def rewind(chat: "Chat", console: "Console", rest: str) -> None:
     """Goes back before a turn, and puts its message at the prompt to be edited."""
     count = _number(rest, "/rewind [n]") or 1

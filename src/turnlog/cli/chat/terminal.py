@@ -124,8 +124,7 @@ class TerminalConsole:
             return None
 
     def _make_asking(self) -> "PromptSession[str]":
-        chat = self._chat
-        assert chat is not None  # attach comes first
+        chat = self._attached()
         rhythm = Rhythm()
         session: PromptSession[str] = PromptSession(
             [("class:prompt", PROMPT)],
@@ -150,7 +149,7 @@ class TerminalConsole:
         return session
 
     def _attached(self) -> "Chat":
-        assert self._chat is not None
+        assert self._chat is not None  # attach comes first
         return self._chat
 
     def _status(self) -> StyleAndTextTuples:

@@ -100,5 +100,4 @@ def _cut(text: str) -> str:
 
 def path_of(entries: Transcript) -> list[Interval]:
     """The parts of the log that were not rewound."""
-    marks = marks_of(entries)
-    return live_path(marks, entries[-1].seq) if entries else []
+    return live_path(marks_of(entries), entries[-1].seq) if entries else []

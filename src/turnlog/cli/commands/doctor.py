@@ -65,7 +65,8 @@ def _apply(path: str, found: "Report", yes: bool) -> int:
     """Examines the files again after the repairs, and reports what is left."""
     from ...interchange.doctor import apply
 
-    if not yes and sys.stdin.isatty() and _has_repairs(found):
+    repairs = [problem.repair for problem in found.problems if problem.repair]
+    if not yes and sys.stdin.isatty() and not all(repair.startswith("none") for repair in repairs):
         for line in _lines(found):
             click.echo(line, err=True)
         if not click.confirm(f"Carry out the repairs in {inline(path)}?", err=True):
@@ -73,10 +74,6 @@ def _apply(path: str, found: "Report", yes: bool) -> int:
     with bar("Repairing") as progress:
         repaired = apply(path, progress=progress)
     return _tell(_examined(path), repaired)
-
-
-def _has_repairs(found: "Report") -> bool:
-    return any(problem.repair and not problem.repair.startswith("none") for problem in found.problems)
 
 
 def _tell(found: "Report", repaired: "Repaired | None" = None) -> int:

@@ -58,7 +58,6 @@ async def export_session(
     row = await resolve(t, flags, session)
     if target:
         check_free(target, force=force)  # before the work is done
-    if target:
         with new_file(target, force=force) as write:
             notes = await write_session(t, row, form, write, shape=shape, mask=mask or None)
     elif flags.json:

@@ -1,10 +1,8 @@
 """`turnlog mcp`: serves the sessions to another program's model, on standard input and output."""
 
-import asyncio
-
 import click
 
-from ..options import common, flags_now, opened
+from ..options import common, flags_now, run
 
 TOKEN_VARIABLE = "TURNLOG_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -27,9 +25,5 @@ def mcp(token: str | None) -> None:
     importing.check_installed()
     flags = flags_now()
 
-    async def work() -> None:
-        # The default store is made if it is missing: this process may run for days, and would never see it otherwise.
-        async with opened(flags, create=flags.store_url is None) as turnlog:
-            await stdio.serve(turnlog, token or None)
-
-    asyncio.run(work())
+    # The default store is made if it is missing: this process may run for days, and would never see it otherwise.
+    run(lambda turnlog: stdio.serve(turnlog, token or None), flags, create=flags.store_url is None)

@@ -1,7 +1,6 @@
 """`turnlog serve` and `turnlog token`."""
 
 import asyncio
-import gc
 import re
 import sys
 from collections.abc import Awaitable, Callable
@@ -46,7 +45,6 @@ def serve(host: str | None, port: int | None, workers: int, worker: str | None) 
         raise MissingExtra(f"the server needs packages that are not installed ({error})", extra="server") from error
     if workers != 1 and worker is None:
         sys.exit(_supervised(workers, host, port))
-    _collect_less_often()
     log_everything_as_json()
     place = WorkerPlace(worker) if worker else None
     tell = _tell if place is None or place.number == 0 else _say_nothing
@@ -88,12 +86,6 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ModuleNotFoundError:
         return None
     return new_event_loop
-
-
-def _collect_less_often() -> None:
-    """Fewer runs of the garbage collector: objects of requests have no cycles, and imported modules stay."""
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 @click.group()

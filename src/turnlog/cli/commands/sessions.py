@@ -1,7 +1,6 @@
 """`turnlog sessions …` and `turnlog copy`."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +17,6 @@ from ..output import columns_of_screen, stream_json, table, to_json, write, writ
 from ..session_names import age, called, change_session, resolve, row_json, session_argument, shown_key
 
 if TYPE_CHECKING:
-    from ...convlog import ConvLog
     from ...library import Turnlog
     from ...sessions.erasing import FoundWords
     from ...sessions.erasing_text import EraseReport
@@ -151,24 +149,16 @@ async def erase(
     turnlog sessions erase my-project --text "4111 1111" --redact --derived
     turnlog sessions erase my-project --seq 12 --redact --yes
     """
+    from ...convlog import has_convlog, open_convlog
+
     if everywhere == (session is not None):
         raise UsageError("name one session, or use --everywhere", hint="turnlog sessions list shows them.")
     row = await resolve(t, flags, session) if session is not None else None
-    async with _convlog(t.settings.store_url()) as convlog:
+    url = t.settings.store_url()
+    # Nothing is opened if nothing was written to it, so that a look creates nothing.
+    async with open_convlog(url) if has_convlog(url) else nullcontext() as convlog:
         done = await t.erase(row, seqs=seqs, text=text, redact=redact, derived=derived, apply=yes, convlog=convlog)
     report(to_builtins(done), *erased_lines(done, derived=derived))
-
-
-@asynccontextmanager
-async def _convlog(url: str) -> "AsyncGenerator[ConvLog | None]":
-    """None if nothing was written to it, so that a look creates nothing."""
-    from ...convlog import has_convlog, open_convlog
-
-    if not has_convlog(url):
-        yield None
-        return
-    async with open_convlog(url) as convlog:
-        yield convlog
 
 
 def erased_lines(done: "EraseReport", *, derived: bool) -> list[str]:

@@ -30,6 +30,7 @@ from ...core.query import PAGE_MAX
 from ...errors import Conflict, NotFound
 from ...memory import Memo, Memory, is_there, open_memory, place_of
 from ...sessions.copying import SPACES, all_ids, copy_fact, pages
+from ...sessions.reading import described
 from ...stores import LedgerFact, Progress, Store, open_store
 from ...stores.disk.files import disk_errors, sync_dir
 from ...stores.stamping import now_ms, timestamp
@@ -203,10 +204,7 @@ class _Restore:
         return Restored(sessions, entries, facts, said, memos)
 
     async def _session(self, session_id: str, log: Iterator[Entry]) -> int:
-        try:
-            there = await self._store.describe(session_id)
-        except NotFound:
-            there = None
+        there = await described(self._store, session_id)
         made = there.incarnation if there else None
         async for page in pages(self._store, session_id, after=0, incarnation=made) if there else _nothing():
             given = list(islice(log, len(page)))

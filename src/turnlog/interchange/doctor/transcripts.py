@@ -66,7 +66,7 @@ def scan(source: Source) -> FileScan:
         records = (
             lines.records(source.path, blanks=blanks) if source.form == "lines" else documents.records(source.path)
         )
-        for _ in READERS[source.kind](watch.records(records), draft):
+        for _ in READERS[source.kind](draft).read(watch.records(records)):
             for entry in draft.take():
                 watch.entry(entry)
         for entry in draft.take():

@@ -84,15 +84,16 @@ class MessagesWriter(ExportWriter):
         yield json.dumps(head, ensure_ascii=False, indent=1)[:-2] + ',\n "messages": ['
 
     def write(self, page: Sequence[Entry]) -> Iterator[str]:
+        return self._written(page)
+
+    def end(self) -> Iterator[str]:
+        yield from self._written(None)
+        yield "\n ]\n}\n"
+
+    def _written(self, page: Sequence[Entry] | None) -> Iterator[str]:
         before = self._count
         for number, message in enumerate(self._take(page), before):
             yield ("," if number else "") + "\n  " + json.dumps(message, ensure_ascii=False)
-
-    def end(self) -> Iterator[str]:
-        before = self._count
-        for number, message in enumerate(self._take(None), before):
-            yield ("," if number else "") + "\n  " + json.dumps(message, ensure_ascii=False)
-        yield "\n ]\n}\n"
 
     def _take(self, page: Sequence[Entry] | None) -> list[ApiMessage]:
         """The messages that are complete after this page; None: it was the last."""

@@ -7,7 +7,7 @@ and nothing changed. docs/decisions/0011-import.md has the reasons.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from itertools import accumulate, islice
 from pathlib import Path
@@ -25,7 +25,7 @@ from ...library import Turnlog
 from ...stores import Lease, Progress, Store
 from . import claude_code, codex, databases, dialects, documents, gemini, lines, messages, native, opencode, zeroclaw
 from .detect import Refused, Source, sources
-from .draft import Draft, SourceRecord
+from .draft import Draft, RecordReader, SourceRecord
 from .following import Follower
 
 BATCH_ENTRIES = 500
@@ -35,16 +35,16 @@ STEP_RECORDS = 200
 """The records read before the event loop gets its turn."""
 UNDER_WAY = "the source ended here when it was imported"
 
-READERS: dict[str, Callable[[Iterable[SourceRecord], Draft], Iterator[None]]] = {
-    "native": native.read,
-    **dict.fromkeys(("pi", "openclaw", "zyhive"), dialects.read_v3),
-    **dict.fromkeys(("claw0", "claw0-keyed"), dialects.read_flat),
-    "claude-code": claude_code.read,
-    "codex": codex.read,
-    "opencode": opencode.read,
-    "gemini": gemini.read,
-    "messages": messages.read,
-    "zeroclaw": zeroclaw.read,
+READERS: dict[str, Callable[[Draft], RecordReader]] = {
+    "native": native.NativeReader,
+    **dict.fromkeys(("pi", "openclaw", "zyhive"), dialects.V3Reader),
+    **dict.fromkeys(("claw0", "claw0-keyed"), dialects.FlatReader),
+    "claude-code": claude_code.ClaudeCodeReader,
+    "codex": codex.CodexReader,
+    "opencode": opencode.OpenCodeReader,
+    "gemini": gemini.GeminiReader,
+    "messages": messages.MessagesReader,
+    "zeroclaw": zeroclaw.ZeroClawReader,
 }
 
 
@@ -196,7 +196,7 @@ async def _write(
     follower = await Follower.start(store, opened.id)
     batch.incarnation = follower.incarnation
     _begin(draft, source, opened)
-    steps = READERS[source.kind](_noted(records, draft), draft)
+    steps = READERS[source.kind](draft).read(_noted(records, draft))
     going = True
     while going:
         draft.skip(await follower.closing(draft.last_seq))

@@ -4,24 +4,20 @@ It writes a line for each block of an answer, and a tool's result is a child of 
 the last line does not mean a branch. A branch begins where a person asked again from further back.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...core.entries import Assistant, Block, Title, User, text_of
 from ...core.strict_json import fields_in
-from .draft import Draft, SourceRecord, read_each
+from .draft import Draft, RecordReader, SourceRecord
 from .plain import as_content, result_of, text, without
 
 STEADY = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint")
 
 
-def read(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
-    return read_each(records, draft, _Reader(draft).add)
-
-
-class _Reader:
+class ClaudeCodeReader(RecordReader):
     def __init__(self, draft: Draft) -> None:
-        self.draft = draft
+        super().__init__(draft)
         self.seqs: dict[str, int] = {}
         """uuid → seq of the last entry made from that line."""
         self.last_said = 0
@@ -39,8 +35,7 @@ class _Reader:
         if self.side is None and message:
             self.side = bool(line.get("isSidechain"))
         if line.get("isSidechain") and not self.side:
-            self.draft.note("what subagents said is kept and not shown", record.place)
-            self.draft.keep(line, at)
+            self.draft.hide("what subagents said is", record, at)
         elif kind == "system" and line.get("subtype") == "compact_boundary":
             self.draft.keep(line, at)
             self.folding = line
@@ -50,8 +45,7 @@ class _Reader:
             self.draft.add(Title(title=line["summary"], by="auto"), at)
             self.draft.rest(record, without(line, "type", "summary"))
         else:
-            self.draft.note(f"lines of type {kind} are kept and not shown", record.place)
-            self.draft.keep(line, at)
+            self.draft.hide(f"lines of type {kind} are", record, at)
         if isinstance(line.get("uuid"), str):
             self.seqs[line["uuid"]] = self.draft.last_seq
 

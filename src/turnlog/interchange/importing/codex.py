@@ -4,26 +4,22 @@ Events repeat the content of the items for the screen; both are kept, the items 
 summary that must not be sent to another model, so it is kept and not shown.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
-from ...core.entries import Assistant, Block, ToolResult, User
+from ...core.entries import Assistant, Block, ToolResult, User, text_block
 from ...core.strict_json import fields_in
-from .draft import Draft, SourceRecord, read_each
+from .draft import Draft, RecordReader, SourceRecord
 from .lines import parsed
-from .plain import as_text, call_block, image_block, text_block, without
+from .plain import as_text, call_block, image_block, without
 
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 
 
-def read(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
-    return read_each(records, draft, _Reader(draft).add)
-
-
-class _Reader:
+class CodexReader(RecordReader):
     def __init__(self, draft: Draft) -> None:
-        self.draft = draft
+        super().__init__(draft)
         self.model: str | None = None
         self.prompts: list[int] = []
         """The entry before each question, for rollbacks."""
@@ -31,8 +27,7 @@ class _Reader:
     def add(self, record: SourceRecord, line: Mapping[str, Any]) -> None:
         at, inner = line.get("timestamp"), fields_in(line.get("payload"))
         if not inner:
-            self.draft.note("a line without payload is kept and not shown", record.place)
-            self.draft.keep(line, at)
+            self.draft.hide("a line without payload is", record, at)
             return
         match line.get("type"), inner.get("type"):
             case "response_item", "message":
@@ -68,8 +63,7 @@ class _Reader:
             case "assistant":
                 self.draft.add(Assistant(content=content, model=self.model), at)
             case role:
-                self.draft.note(f"messages with role {role} are instructions; kept and not shown", record.place)
-                self.draft.keep(line, at)
+                self.draft.hide(f"messages with role {role} are instructions;", record, at)
                 return
         self._rest(record, line, without(inner, "type", "role", "content"))
 

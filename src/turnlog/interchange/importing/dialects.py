@@ -5,6 +5,7 @@ accepts a summary only if it is known what it hides. Files that Turnlog exported
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from ...codecs import flat, v3
 from ...codecs.lines import OURS, FileContext, Reading
 from ...core.entries import Compaction, Entry, Foreign, Opened
-from .draft import Draft, SourceRecord
+from .draft import Draft, RecordReader, SourceRecord
 from .plain import without
 
 Understand: TypeAlias = Callable[[dict[str, Any], int, Reading], Entry]
@@ -39,39 +40,11 @@ def own_header(raw: Mapping[str, Any], kind: str) -> Opened | None:
     return entry if isinstance(entry, Opened) else None
 
 
-def read_v3(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
-    return _read(records, draft, v3.understand, _leftover_v3)
-
-
-def read_flat(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
-    return _read(records, draft, flat.understand, _leftover_flat)
-
-
-def _read(
-    records: Iterable[SourceRecord],
-    draft: Draft,
-    understand: Understand,
-    leftover: Callable[[Mapping[str, Any]], dict[str, Any]],
-) -> Iterator[None]:
-    reader = _Reader(draft, understand, leftover)
-    for record in records:
-        reader.count_blank_lines(record)
-        if (raw := record.fields) is None:
-            draft.unreadable(record)
-            if not record.last:
-                reader.seqs.append(draft.last_seq)
-        elif raw.get("type") == "session":
-            reader.header(record)
-        else:
-            reader.add(record, raw)
-        yield
-
-
-class _Reader:
+class DialectReader(RecordReader):
     def __init__(
         self, draft: Draft, understand: Understand, leftover: Callable[[Mapping[str, Any]], dict[str, Any]]
     ) -> None:
-        self.draft = draft
+        super().__init__(draft)
         self.understand = understand
         self.leftover = leftover
         self.reading = Reading(stand_in(draft.kind), FileContext(), draft.kind)
@@ -79,6 +52,19 @@ class _Reader:
         """position among the file's entries → seq in the session; a missing header counts too."""
         self.begun = False
         self.line = 0
+
+    def read(self, records: Iterable[SourceRecord]) -> Iterator[None]:
+        for record in records:
+            self.count_blank_lines(record)
+            if (raw := record.fields) is None:
+                self.draft.unreadable(record)
+                if not record.last:
+                    self.seqs.append(self.draft.last_seq)
+            elif raw.get("type") == "session":
+                self.header(record)
+            else:
+                self.add(record, raw)
+            yield
 
     def count_blank_lines(self, record: SourceRecord) -> None:
         """Counts blank lines, which are not records, but have positions among the file's entries."""
@@ -182,3 +168,7 @@ def _signatures(content: Any) -> dict[str, Any]:
         if kept := {name: fields[name] for name in _SIGNED if name in fields}:
             found[str(number)] = kept
     return found
+
+
+V3Reader = partial(DialectReader, understand=v3.understand, leftover=_leftover_v3)
+FlatReader = partial(DialectReader, understand=flat.understand, leftover=_leftover_flat)

@@ -4,7 +4,7 @@ A draft is a function of the file alone, record by record. So the draft of a gro
 file as it was, and an import can be repeated. Nothing is executed: a foreign tool call is history.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from msgspec import Struct, to_builtins
@@ -128,6 +128,11 @@ class Draft:
         if left:
             self.keep({"of": self.last_seq, "at": record.place, "fields": left})
 
+    def hide(self, what: str, record: SourceRecord, at: Any = None) -> None:
+        """Keeps a record that is not shown, and says so. `what`: the kind of such records."""
+        self.note(f"{what} kept and not shown", record.place)
+        self.keep(record.value, at)
+
     def unreadable(self, record: SourceRecord) -> None:
         if record.last:
             self.note(f"the end is torn or still being written ({record.problem}); it was left out", record.place)
@@ -209,20 +214,29 @@ class Draft:
         return [entry if entry.ts or not first else replace(entry, ts=first) for entry in entries]
 
 
-def read_each(
-    records: Iterable[SourceRecord],
-    draft: Draft,
-    add: Callable[[SourceRecord, dict[str, Any]], None],
-    field: Callable[[SourceRecord], None] | None = None,
-) -> Iterator[None]:
-    """`field`: what to do with the other fields of a document; by default they are kept."""
-    for record in records:
-        if record.field and field:
-            field(record)
-        elif record.field:
-            draft.keep({record.field: record.value})
-        elif (found := record.fields) is None:
-            draft.unreadable(record)
-        else:
-            add(record, found)
-        yield
+class RecordReader:
+    """Turns the records of a source into the entries of a draft, step by step."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+
+    def read(self, records: Iterable[SourceRecord]) -> Iterator[None]:
+        for record in records:
+            if record.field:
+                self.field(record)
+            elif (found := record.fields) is None:
+                self.draft.unreadable(record)
+            else:
+                self.add(record, found)
+            yield
+        self.finish()
+
+    def add(self, record: SourceRecord, fields: dict[str, Any], /) -> None:
+        raise NotImplementedError
+
+    def field(self, record: SourceRecord) -> None:
+        """Another field of a document than its messages."""
+        self.draft.keep({record.field: record.value})
+
+    def finish(self) -> None:
+        """After the last record."""

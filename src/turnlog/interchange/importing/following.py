@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...codecs import native
 from ...core.entries import Entry, Foreign, Opened
 from ...core.session import Session
-from ...errors import NotFound
+from ...sessions.reading import described
 from ...stores import Store
 
 PAGE_ENTRIES = 500
@@ -28,10 +28,7 @@ class Follower:
 
     @classmethod
     async def start(cls, store: Store, session_id: str) -> "Follower":
-        try:
-            return cls(store, session_id, await store.describe(session_id))
-        except NotFound:
-            return cls(store, session_id, None)
+        return cls(store, session_id, await described(store, session_id))
 
     @property
     def behind(self) -> bool:

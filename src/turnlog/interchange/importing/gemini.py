@@ -3,22 +3,18 @@
 Older versions wrote one JSON document with the same messages. A repeated message replaces the first.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
-from ...core.entries import Assistant, Block, Content, ToolResult, User
+from ...core.entries import Assistant, Block, Content, ToolResult, User, text_block
 from ...core.strict_json import fields_in
-from .draft import Draft, SourceRecord, read_each
-from .plain import as_blocks, as_text, call_block, image_block, objects, text, text_block, without
+from .draft import Draft, RecordReader, SourceRecord
+from .plain import as_blocks, as_text, call_block, image_block, objects, text, without
 
 
-def read(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
-    return read_each(records, draft, _Reader(draft).add)
-
-
-class _Reader:
+class GeminiReader(RecordReader):
     def __init__(self, draft: Draft) -> None:
-        self.draft = draft
+        super().__init__(draft)
         self.before: dict[str, int] = {}
         """id of a message → the entry before it."""
         self.newest = ""

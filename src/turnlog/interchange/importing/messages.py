@@ -4,47 +4,43 @@ They hold what a model saw and little else: no ids, and rarely times. System mes
 not part of the conversation; they are kept and not shown.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from ...core.entries import Assistant, Block, Content, Foreign, ToolResult, User
+from ...core.entries import Assistant, Block, Content, ToolResult, User, text_block
 from ...core.strict_json import fields_in
 from .codex import arguments, image
-from .draft import Draft, SourceRecord
-from .plain import as_blocks, as_content, as_text, call_block, objects, result_of, text, text_block, without
+from .draft import Draft, RecordReader, SourceRecord
+from .plain import as_blocks, as_content, as_text, call_block, objects, result_of, text, without
 
 _USED = ("role", "content", "tool_calls", "tool_call_id", "function_call", "is_error", "refusal", "name")
 _TIMES = ("timestamp", "created_at", "ts")
 
 
-def read(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
-    marks: list[Mapping[str, Any]] = []
-    number = 0
-    for record in records:
-        if record.field:
-            marks = _field(record, draft) or marks
-        elif (found := record.fields) is None:
-            draft.unreadable(record)
+class MessagesReader(RecordReader):
+    def __init__(self, draft: Draft) -> None:
+        super().__init__(draft)
+        self.marks: list[dict[str, Any]] = []
+        self.number = 0
+
+    def field(self, record: SourceRecord) -> None:
+        """Turnlog's own export says where it was compacted."""
+        if record.field == "compactions":
+            self.marks = objects(record.value) or self.marks
         else:
-            _fold(draft, marks, number)
-            number += 1
-            _add(record, found, draft)
-        yield
-    _fold(draft, marks, number)
+            super().field(record)
 
+    def add(self, record: SourceRecord, fields: Mapping[str, Any]) -> None:
+        self.finish()
+        self.number += 1
+        _add(record, fields, self.draft)
 
-def _field(record: SourceRecord, draft: Draft) -> list[Mapping[str, Any]]:
-    """Turnlog's own export says where it was compacted; other fields of a document are kept."""
-    if record.field == "compactions":
-        return list(objects(record.value))
-    draft.add(Foreign(raw={record.field: record.value}))
-    return []
-
-
-def _fold(draft: Draft, marks: list[Mapping[str, Any]], number: int) -> None:
-    for mark in marks:
-        if mark.get("before") == number and not draft.compact(as_text(mark.get("summary")), None, at=mark.get("ts")):
-            draft.note("a compaction that does not fit is left out", f"message {number + 1}")
+    def finish(self) -> None:
+        """Adds the compactions that come after the messages so far."""
+        for mark in self.marks:
+            summary, at = as_text(mark.get("summary")), mark.get("ts")
+            if mark.get("before") == self.number and not self.draft.compact(summary, None, at=at):
+                self.draft.note("a compaction that does not fit is left out", f"message {self.number + 1}")
 
 
 def _add(record: SourceRecord, message: Mapping[str, Any], draft: Draft) -> None:
@@ -59,8 +55,7 @@ def _add(record: SourceRecord, message: Mapping[str, Any], draft: Draft) -> None
             failed = bool(message.get("is_error"))
             draft.add(ToolResult(tool_use_id=call_id, content=_content(message), is_error=failed), at)
         case role:
-            draft.note(f"messages with role {role} are kept and not shown", record.place)
-            draft.keep(message, at)
+            draft.hide(f"messages with role {role} are", record, at)
             return
     sender = ("name",) if message.get("role") == "user" else ()
     draft.rest(record, without(message, *(set(_USED) - set(sender)), *_TIMES, *_ASSISTANT))

@@ -11,28 +11,29 @@ from msgspec.structs import replace
 
 from ...codecs.native import Undecodable, from_values
 from ...core.entries import Entry, Opened
-from .draft import EXCERPT_CHARS, Draft, SourceRecord
+from .draft import EXCERPT_CHARS, Draft, RecordReader, SourceRecord
 
 FILL_MAX = 10_000
 """A larger gap means a forged seq, not lost lines."""
 
 
-def read(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
-    lost = ""
-    for record in records:
-        entry = entry_of(record.value)
-        if entry is None:
-            lost = str(record.value)[:EXCERPT_CHARS]
-            draft.note(f"not readable ({record.problem or 'no entry of ours'})", record.place)
-        elif isinstance(entry, Opened) and entry.seq == 1 == draft.last_seq:
-            pass  # the import has written it already
-        elif isinstance(entry, Opened) or not draft.last_seq < entry.seq <= draft.last_seq + FILL_MAX:
-            draft.note("out of order, or a second beginning; left out", record.place)
-        else:
-            _fill(draft, record, entry.seq, lost)
-            lost = ""
-            draft.add(replace(entry, seq=0), entry.ts)
-        yield
+class NativeReader(RecordReader):
+    def read(self, records: Iterable[SourceRecord]) -> Iterator[None]:
+        draft, lost = self.draft, ""
+        for record in records:
+            entry = entry_of(record.value)
+            if entry is None:
+                lost = str(record.value)[:EXCERPT_CHARS]
+                draft.note(f"not readable ({record.problem or 'no entry of ours'})", record.place)
+            elif isinstance(entry, Opened) and entry.seq == 1 == draft.last_seq:
+                pass  # the import has written it already
+            elif isinstance(entry, Opened) or not draft.last_seq < entry.seq <= draft.last_seq + FILL_MAX:
+                draft.note("out of order, or a second beginning; left out", record.place)
+            else:
+                _fill(draft, record, entry.seq, lost)
+                lost = ""
+                draft.add(replace(entry, seq=0), entry.ts)
+            yield
 
 
 def entry_of(value: Any) -> Entry | None:

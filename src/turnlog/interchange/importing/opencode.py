@@ -3,27 +3,21 @@
 A compaction is a question with a part of that type, and an answer marked as the summary.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...core.entries import Assistant, Block, Title, ToolResult, User, text_of
+from ...core.entries import Assistant, Block, Title, ToolResult, User, text_block, text_of
 from ...core.strict_json import fields_in
 from .codex import image
-from .draft import Draft, SourceRecord, read_each
-from .plain import as_text, call_block, objects, text, text_block, without
+from .draft import Draft, RecordReader, SourceRecord
+from .plain import as_text, call_block, objects, text, without
 
 _INERT = ("step-start", "step-finish", "snapshot", "patch", "agent", "retry", "compaction", "subtask", "reasoning")
 
 
-def read(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
-    reader = _Reader(draft)
-    yield from read_each(records, draft, reader.add, reader.field)
-    reader.finish()
-
-
-class _Reader:
+class OpenCodeReader(RecordReader):
     def __init__(self, draft: Draft) -> None:
-        self.draft = draft
+        super().__init__(draft)
         self.before: dict[str, int] = {}
         """id of a message → the entry before it."""
         self.tail: str | None = None
@@ -31,7 +25,7 @@ class _Reader:
         self.reverted: str | None = None
 
     def field(self, record: SourceRecord) -> None:
-        self.draft.keep({record.field: record.value})
+        super().field(record)
         info = fields_in(record.value)
         if (text(info.get("title")) or "").strip():
             self.draft.add(Title(title=info["title"], by="auto"))
@@ -49,8 +43,7 @@ class _Reader:
             case "assistant":
                 self._answer(info, parts, at)
             case role:
-                self.draft.note(f"messages with role {role} are kept and not shown", record.place)
-                self.draft.keep(message, at)
+                self.draft.hide(f"messages with role {role} are", record, at)
                 return
         left = [_leftover(part) for part in parts]
         if any(part.get("type") == "reasoning" for part in parts):

@@ -4,12 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ...core.entries import Block, Content, ToolResult
+from ...core.entries import Block, Content, ToolResult, text_block
 from ...core.strict_json import list_in
-
-
-def text_block(text: str) -> Block:
-    return {"type": "text", "text": text}
 
 
 def call_block(call_id: Any, name: Any, given: Any) -> Block:

@@ -6,12 +6,12 @@ message and everything is shown.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...core.entries import Assistant, Status, ToolResult, User
 from .databases import Reader
-from .draft import Draft, SourceRecord
+from .draft import Draft, RecordReader, SourceRecord
 from .plain import as_text
 
 _MESSAGES = """
@@ -60,27 +60,30 @@ def _json(value: Any) -> Any:
         return value
 
 
-def read(records: Iterable[SourceRecord], draft: Draft) -> Iterator[None]:
-    state: Mapping[str, Any] = {}
-    boundary, folded = 0, False
-    for record in records:
+class ZeroClawReader(RecordReader):
+    def __init__(self, draft: Draft) -> None:
+        super().__init__(draft)
+        self.state: Mapping[str, Any] = {}
+        self.boundary = 0
+        """0: there is no summary, or it was added."""
+
+    def add(self, record: SourceRecord, fields: dict[str, Any]) -> None:
         if record.place == "sessions":
-            state = record.value["state"]
-            boundary = _boundary(state)
-            _open(record, draft)
+            self.state = fields["state"]
+            self.boundary = _boundary(self.state)
+            self.draft.keep({"session": fields["row"]}, fields["row"].get("created_at"))
+            if fields["row"].get("status") == "inactive":
+                self.draft.add(Status(value="inactive", reason="as in the source"))
         else:
-            if boundary and not folded and record.value["id"] > boundary:
-                folded = _fold(draft, state)
-            _add(record, record.value, draft)
-        yield
-    if boundary and not folded:
-        _fold(draft, state)
+            if self.boundary and fields["id"] > self.boundary:
+                self.finish()
+            _add(record, fields, self.draft)
 
-
-def _open(record: SourceRecord, draft: Draft) -> None:
-    draft.keep({"session": record.value["row"]}, record.value["row"].get("created_at"))
-    if record.value["row"].get("status") == "inactive":
-        draft.add(Status(value="inactive", reason="as in the source"))
+    def finish(self) -> None:
+        if self.boundary and not self.draft.compact(as_text(self.state.get("compaction_summary")), None):
+            self.draft.note("a summary that covers nothing is kept in the session's state and not applied")
+            self.draft.keep({"state": dict(self.state)})
+        self.boundary = 0
 
 
 def _boundary(state: Mapping[str, Any]) -> int:
@@ -89,13 +92,6 @@ def _boundary(state: Mapping[str, Any]) -> int:
     if isinstance(after, str) and after.isdigit():
         after = int(after)
     return after if isinstance(after, int) and as_text(state.get("compaction_summary")).strip() else 0
-
-
-def _fold(draft: Draft, state: Mapping[str, Any]) -> bool:
-    if not draft.compact(as_text(state.get("compaction_summary")), None):
-        draft.note("a summary that covers nothing is kept in the session's state and not applied")
-        draft.keep({"state": dict(state)})
-    return True
 
 
 def _add(record: SourceRecord, row: Mapping[str, Any], draft: Draft) -> None:
@@ -109,8 +105,7 @@ def _add(record: SourceRecord, row: Mapping[str, Any], draft: Draft) -> None:
             draft.note("tool rows name no call; shown as results whose call is not known", record.place)
             draft.add(ToolResult(tool_use_id=f"row-{row['id']}", content=content), at)
         case role:
-            draft.note(f"rows with role {role} are kept and not shown", record.place)
-            draft.keep(dict(row), at)
+            draft.hide(f"rows with role {role} are", record, at)
             return
     left = {"meta_json": _json(row["meta_json"])}
     if row["role"] != "user":

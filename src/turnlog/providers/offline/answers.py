@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...core.entries import text_of
+from ...core.entries import blocks_of, text_of
 from ...core.history import ASSISTANT_SUMMARY, PAIR_ACKNOWLEDGED, PAIR_SUMMARY, PINS_NOTE, SUMMARY_NOTE
 from ...core.plain import sentences
 from ...core.prompt import Prompt
@@ -185,10 +185,6 @@ def _lead_of(text: str) -> dict[str, str]:
         if (at := text.find(note)) >= 0:
             found["summary"] = text[at + len(note) :]
     return found
-
-
-def blocks_of(content: Any) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _results(blocks: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -131,11 +131,8 @@ async def approval_audit(
     cursor: SessionCursor = None,
 ) -> AuditPage:
     """Who approved what, when, and what ran; sessions newest first. An empty page may have a `next`."""
-    access, service = acting(request, "admin"), service_of(request)
-    if agent is not None:
-        service.check_agent(access.principal, agent)
     wanted = AuditFilter(agent=agent, state=outcome, tool=tool or "", by=by or "", q=q or "")
-    return await audit(access.sessions, wanted, limit=limit, cursor=cursor)
+    return await audit(acting(request, "admin", agent=agent).sessions, wanted, limit=limit, cursor=cursor)
 
 
 class SignIn(Controller):

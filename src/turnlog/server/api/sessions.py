@@ -150,7 +150,7 @@ class SessionsApi(Controller):
 
     @post("/{sid:str}/undo-compact", status_code=200, summary="Take back the newest compaction")
     async def undo(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> SessionRow:
-        return await _edit(request, agent, sid, lambda sessions: sessions.undo(sid))
+        return await _edit(request, agent, sid, lambda access, _: access.sessions.undo(sid))
 
     @post("/{sid:str}/fork", status_code=200, summary="A new session that shares the past up to an entry")
     async def fork(
@@ -158,23 +158,17 @@ class SessionsApi(Controller):
     ) -> SessionRow:
         asked = data or ForkBody()
         label = _printable(asked.label)
-        return await _edit(request, agent, sid, lambda sessions: sessions.fork(sid, at=asked.at, label=label))
+        return await _edit(request, agent, sid, lambda access, _: access.sessions.fork(sid, at=asked.at, label=label))
 
     @post("/{sid:str}/rewind", status_code=200, summary="Go on from an earlier entry")
     async def rewind(
         self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[RewindBody]
     ) -> SessionRow:
-        return await _edit(request, agent, sid, lambda sessions: sessions.rewind(sid, data.to))
+        return await _edit(request, agent, sid, lambda access, _: access.sessions.rewind(sid, data.to))
 
     @post("/{sid:str}/model", status_code=200, summary="Choose the model that answers from the next turn on")
     async def model(self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[ModelBody]) -> SessionRow:
-        access, row = await writing(request, agent, sid)
-
-        async def act() -> SessionRow:
-            with state_conflicts():  # a model that the agent does not offer
-                return public_row(await access.choose_model(row, data.model))
-
-        return await idempotency.once(request, SessionRow, act)
+        return await _edit(request, agent, sid, lambda access, row: access.choose_model(row, data.model))
 
     @post("/{sid:str}/retry", status_code=200, summary="Send the words of the last turn again, if it failed")
     async def retry(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> ASGIApp:
@@ -193,7 +187,7 @@ class SessionsApi(Controller):
 
     @post("/{sid:str}/discard", status_code=200, summary="Hide the last turn, if it failed")
     async def discard(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> SessionRow:
-        return await _edit(request, agent, sid, lambda sessions: sessions.discard(sid))
+        return await _edit(request, agent, sid, lambda access, _: access.sessions.discard(sid))
 
     @get("/{sid:str}/prompt", summary="What would be sent to the model now, or was sent when the log ended at `at`")
     async def prompt(self, request: AnyRequest, agent: AgentId, sid: SessionId, at: Seq = 0) -> PromptView:
@@ -262,13 +256,13 @@ async def erase_asked(request: AnyRequest, asked: EraseRequest) -> EraseReport:
 
 
 async def _edit(
-    request: AnyRequest, agent: str, session_id: str, edit: Callable[[Sessions], Awaitable[Session]]
+    request: AnyRequest, agent: str, session_id: str, edit: Callable[[Access, Session], Awaitable[Session]]
 ) -> SessionRow:
-    access, _ = await writing(request, agent, session_id)
+    access, row = await writing(request, agent, session_id)
 
     async def act() -> SessionRow:
         with state_conflicts():
-            return public_row(await edit(access.sessions))
+            return public_row(await edit(access, row))
 
     return await idempotency.once(request, SessionRow, act)
 

@@ -24,8 +24,8 @@ from ...turns.relay_call import RelayCall
 from ..http import idempotency
 from ..http.head_limit import CONNECTION, LimitedConnection
 from ..http.problems import Refusal
-from ..http.sse import ASK_AGAIN_S, BATCH_MAX, KEEPALIVE_S
-from ..service import AnyRequest, Service, principal_of, service_of, token_of
+from ..http.sse import ASK_AGAIN_S, BATCH_MAX, KEEPALIVE_S, disconnect
+from ..service import AnyRequest, principal_of, service_of, token_of
 from . import errors, models, reading
 from .compaction_doors import FIELD
 from .errors import Family, InvalidField
@@ -109,18 +109,23 @@ async def answer(request: AnyRequest, wire: str, family: Family, read: WireReque
         dropped.append(read.param_names.get("system", "system"))
     if target.agent and read.edits != NO_EDITS:
         dropped.append(FIELD)
-    api = service.settings.api
     return Answering(
+        request,
         call,
-        make(call, read, api, call.began_ms // 1000 or int(time.time())),
-        service=service,
+        make(call, read, service.settings.api, call.began_ms // 1000 or int(time.time())),
+        family,
         is_stream=read.is_stream,
-        may_listen=service.may_listen(token_of(request), call.session_id),
-        family=family,
-        request_id=request_id(request),
+        is_awaited=not read.echo.get("background"),
         ignored=reading.ignored_header([*read.ignored, *dropped]),
-        announces=api.announce,
     )
+
+
+async def count_tokens(request: AnyRequest, wire: str, read: WireRequest) -> int:
+    """About how many tokens the request would send; at least one."""
+    relaying = relaying_of(request)
+    target = models.target_of(service_of(request).settings, read.model, relaying.principal)
+    asked = asked_of(request, wire, read, target, relaying.principal)
+    return max(1, await relaying.count_tokens(asked, target.model, vendor_system=read.vendor_system))
 
 
 async def _started(
@@ -180,46 +185,38 @@ class Answering:
 
     def __init__(
         self,
+        request: AnyRequest,
         call: RelayCall,
         writer: Writer,
-        *,
-        service: Service,
-        is_stream: bool,
-        may_listen: Callable[[], Awaitable[bool]],
         family: Family,
-        request_id: str,
-        ignored: str,
-        announces: bool,
+        *,
+        is_stream: bool,
+        is_awaited: bool = True,
+        ignored: str = "",
         refuses: bool = True,
     ) -> None:
-        """`refuses`: a stream that fails before its first piece is answered with a status."""
+        """`is_awaited`: without a stream, the client waits for the answer; otherwise it is told that there will be one.
+        `refuses`: a stream that fails before its first piece is answered with a status.
+        """
         self._call = call
         self._writer = writer
-        self._service = service
+        self._service = service_of(request)
         self._is_stream = is_stream
-        self._may_listen = may_listen
+        self._is_awaited = is_awaited
+        self._may_listen = self._service.may_listen(token_of(request), call.session_id)
         self._family: Family = family
-        self._request_id = request_id
+        self._request_id = request_id(request)
         self._ignored = ignored
-        self._announces = announces
         self._refuses = refuses
-        self._is_awaited = True
-        self._tell_whole: Callable[[RelayCall], Awaitable[bytes]] | None = None
+        self.tell_whole: Callable[[RelayCall], Awaitable[bytes]] | None = None
+        """Tells the answer instead of the writer."""
         self._connection: LimitedConnection | None = None
-
-    def leave_at_once(self) -> None:
-        """The client does not wait for the answer: it is told that there will be one."""
-        self._is_awaited = False
-
-    def tell_whole(self, tell: Callable[[RelayCall], Awaitable[bytes]]) -> None:
-        """The answer is told by this function instead of its writer."""
-        self._tell_whole = tell
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         whole = False
         self._connection = cast("dict[str, Any]", scope).get(CONNECTION)
         pump = asyncio.create_task(self._streamed(send) if self._is_stream else self._whole(send))
-        leaving = asyncio.create_task(_disconnect(receive))
+        leaving = asyncio.create_task(disconnect(receive))
         try:
             await asyncio.wait({pump, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if pump.done():
@@ -240,8 +237,8 @@ class Answering:
         if self._call.reply is None:
             await self._refuse(send)
             return True
-        if self._tell_whole is not None:
-            body = await self._tell_whole(self._call)
+        if self.tell_whole is not None:
+            body = await self.tell_whole(self._call)
         else:
             body = self._writer.whole(self._call.reply, self._note())
         await self._send(send, 200, body, b"application/json")
@@ -326,7 +323,7 @@ class Answering:
 
     def _note(self) -> dict[str, Any] | None:
         call = self._call
-        if not self._announces:
+        if not self._service.settings.api.announce:
             return None
         made = call.compaction
         return {
@@ -340,8 +337,3 @@ class Answering:
 
 async def _write(send: Send, chunk: bytes) -> None:
     await send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

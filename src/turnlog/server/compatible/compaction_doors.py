@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from ...access.relaying import Relaying
 from ...core.clearing import KEPT_USES, ClearRule
 from ...turns.context_edits import NO_EDITS, ContextEdits
@@ -47,9 +49,6 @@ def _tokens(given: Any, where: str, default: int, least: int = THRESHOLD_MIN) ->
     return given
 
 
-EDITS = ("compact_20260112", "clear_tool_uses_20250919", "clear_thinking_20251015")
-
-
 def of_messages(fields: RequestFields, ignored: list[str]) -> tuple[ContextEdits, tuple[str, ...]]:
     """(the edits, the types that the answer tells about). A type that is not known is ignored: the call fits anyway."""
     given = fields.take(FIELD, dict[str, Any], {}) or {}
@@ -64,29 +63,22 @@ def of_messages(fields: RequestFields, ignored: list[str]) -> tuple[ContextEdits
             raise InvalidField(f"{where} is an object", param=where)
         given_rule = cast("dict[str, Any]", rule)
         kind = str(given_rule.get("type"))
-        if kind in EDITS:
-            edits = _with_edit(edits, given_rule, where)
+        if kind in (COMPACT, CLEAR_TOOLS, CLEAR_THINKING):
+            edits = _with_edit(edits, kind, given_rule, where)
             kinds.append(kind)
         elif FIELD not in ignored:
             ignored.append(FIELD)
     return edits, tuple(kinds)
 
 
-def _with_edit(edits: ContextEdits, rule: dict[str, Any], where: str) -> ContextEdits:
-    match rule.get("type"):
-        case "compact_20260112":
-            return ContextEdits(
-                compact_at=_value(rule.get("trigger"), "input_tokens", where, COMPACT_AT, THRESHOLD_MIN),
-                focus=_text(rule.get("instructions"), where),
-                pauses=rule.get("pause_after_compaction") is True,
-                clear=edits.clear,
-            )
-        case "clear_tool_uses_20250919":
-            return ContextEdits(
-                compact_at=edits.compact_at, focus=edits.focus, pauses=edits.pauses, clear=_clear_rule(rule, where)
-            )
-        case _:
-            return edits  # clear_thinking: it is kept, and sent only to the upstream that made it
+def _with_edit(edits: ContextEdits, kind: str, rule: dict[str, Any], where: str) -> ContextEdits:
+    if kind == CLEAR_THINKING:
+        return edits  # it is kept, and sent only to the upstream that made it
+    if kind == CLEAR_TOOLS:
+        return replace(edits, clear=_clear_rule(rule, where))
+    compact_at = _value(rule.get("trigger"), "input_tokens", where, COMPACT_AT, THRESHOLD_MIN)
+    focus, pauses = _text(rule.get("instructions"), where), rule.get("pause_after_compaction") is True
+    return replace(edits, compact_at=compact_at, focus=focus, pauses=pauses)
 
 
 def _clear_rule(rule: Mapping[str, Any], where: str) -> ClearRule:

@@ -12,7 +12,7 @@ from ...errors import NotFound, UsageError
 from ..service import AnyRequest, service_of
 from . import models, paging, reading, response_ids as ids, response_items as items, responses, stored_responses
 from .answering import api_of, relaying_of
-from .errors import InvalidField, Unknown
+from .errors import InvalidField, not_found
 from .reading import RequestFields
 from .stored_responses import log_items
 
@@ -29,11 +29,11 @@ async def _found(request: AnyRequest, conversation_id: str) -> tuple[OwnConversa
     conversations = _of(request)
     session = ids.conversation_session(conversation_id)
     if session is None:
-        raise responses.conversation_not_found(conversation_id)
+        raise not_found("Conversation", conversation_id)
     try:
         return conversations, await conversations.get(session)
     except NotFound as error:
-        raise responses.conversation_not_found(conversation_id) from error
+        raise not_found("Conversation", conversation_id) from error
 
 
 def _read(fields: RequestFields, *, is_needed: bool) -> list[Message]:
@@ -108,12 +108,8 @@ async def get_item(request: AnyRequest, conversation_id: str, item_id: str) -> R
     place = ids.item_place(item_id)
     found = await stored_responses.item(relaying_of(request), item_id) if place and place.session == row.id else None
     if found is None:
-        raise _item_not_found(item_id)
+        raise not_found("Item", item_id)
     return models.answer(found)
-
-
-def _item_not_found(item_id: str) -> Unknown:
-    return Unknown(f"Item with id {item_id[:200]!r} not found.", hint=responses.GONE, code="item_not_found")
 
 
 @delete(
@@ -127,7 +123,7 @@ async def delete_item(request: AnyRequest, conversation_id: str, item_id: str) -
     entries = await conversations.entries(row)
     told = log_items(row, entries)
     if not any(item["id"] == item_id for item in told):
-        raise _item_not_found(item_id)
+        raise not_found("Item", item_id)
     if told[-1]["id"] != item_id:
         raise _append_only()
     last = next(entry for entry in reversed(entries) if log_items(row, [entry]))

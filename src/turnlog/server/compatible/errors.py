@@ -54,6 +54,13 @@ class Unknown(NotFound):
         self.param = param
 
 
+def not_found(what: str, object_id: str, param: str | None = None) -> Unknown:
+    """`what`: the name of its kind, such as `Previous response`."""
+    text, code = f"{what} with id {object_id[:200]!r} not found.", what.lower().replace(" ", "_")
+    hint = "It was deleted, not stored, or is another's."
+    return Unknown(text, hint=hint, code=f"{code}_not_found", param=param)
+
+
 class Told(Struct, frozen=True):
     """An error as both families tell it."""
 

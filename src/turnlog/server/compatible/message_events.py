@@ -7,7 +7,6 @@ Blocks come one after another. A server may send the pieces of two calls in turn
 input of the earlier one is whole.
 """
 
-import json
 from typing import Any
 
 from ...core.entries import Assistant, Block, tool_uses
@@ -17,6 +16,7 @@ from ...turns.relay_call import RelayCall, written_input
 from . import errors, response_ids as ids
 from .compaction_doors import CLEAR_THINKING, CLEAR_TOOLS, COMPACT
 from .reading import WireRequest
+from .response_tools import is_whole
 
 STOPS = frozenset(
     {
@@ -152,7 +152,7 @@ class EventsWriter:
     def _go_on(self) -> bytes:
         """Begins the calls that wait, if the open one is whole."""
         frames = b""
-        while self._waiting and (not isinstance(self._open, int) or self._is_whole(self._open)):
+        while self._waiting and (not isinstance(self._open, int) or is_whole("".join(self._written[self._open]))):
             frames += self._begin_call(self._waiting.pop(next(iter(self._waiting))))
         return frames
 
@@ -164,13 +164,6 @@ class EventsWriter:
         self._written[first.index] = [piece.input for piece in pieces]
         frames = self._close() + self._start(first.index, start)
         return frames + b"".join(self._input(piece.input) for piece in pieces)
-
-    def _is_whole(self, index: int) -> bool:
-        written = "".join(self._written[index])
-        try:
-            return not written.strip() or isinstance(json.loads(written), dict)
-        except (ValueError, RecursionError):
-            return False
 
     def _input(self, written: str) -> bytes:
         return self._delta({"type": "input_json_delta", "partial_json": written}) if written else b""

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...core import content as contents, strict_json
-from ...core.entries import Block, Content, Message, text_of
+from ...core.entries import Block, Message, text_of
 from ...core.parameters import Parameters, forces_call
 from ...errors import UsageError
 from ...turns.context_edits import NO_EDITS, ContextEdits
@@ -49,14 +49,14 @@ class WireRequest(Struct, frozen=True, kw_only=True):
     """A request after its wire has read it."""
 
     model: str
-    is_stream: bool
+    is_stream: bool = False
     system: str
     vendor_system: str = ""
-    tools: list[dict[str, Any]]
-    parameters: Parameters
+    tools: list[dict[str, Any]] = []
+    parameters: Parameters = Parameters()
     param_names: Mapping[str, str] = {}
     """Our name of a parameter → its name in the request, where they differ."""
-    max_output: int | None
+    max_output: int | None = None
     messages: list[bytes]
     read: Read
     name: str | None
@@ -146,7 +146,7 @@ class RequestFields:
         try:
             self._raw = _FIELDS.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            self._raw = {name: _raw(value) for name, value in cast("dict[str, Any]", _slowly(body, dict)).items()}
+            self._raw = {name: Raw(encoded(value)) for name, value in _slowly(body, dict).items()}
         self._taken: set[str] = set()
 
     def take(self, name: str, kind: type[T], default: T | None = None) -> T | None:
@@ -193,7 +193,7 @@ class RequestFields:
         try:
             found = _LIST.decode(raw)
         except msgspec.MsgspecError:
-            found = [_raw(value) for value in cast("list[Any]", _slowly(bytes(raw), list, name))]
+            found = [Raw(encoded(value)) for value in _slowly(bytes(raw), list, name)]
         if not found and not may_be_empty:
             raise InvalidField("there are no messages", param=name, code="missing_required_parameter")
         if len(found) > MESSAGES_MAX:
@@ -221,10 +221,6 @@ def _slowly(body: bytes, kind: type, param: str | None = None) -> Any:
         what = f"{param} must be a list" if param else "the body is not a JSON object"
         raise InvalidField(what, hint="Send an object, in UTF-8.", param=param)
     return found
-
-
-def _raw(value: Any) -> Raw:
-    return Raw(encoded(value))
 
 
 def encoded(value: Any) -> bytes:
@@ -275,9 +271,8 @@ def check_last(role: Any, number: int, hint: str, name: str = "messages") -> Non
         )
 
 
-def content_of(value: Any) -> Content:
-    """Text or blocks, checked; a UsageError says what is wrong."""
-    return contents.accepted(value)
+content_of = contents.accepted
+"""Text or blocks, checked; a UsageError says what is wrong."""
 
 
 def system_text(value: Any) -> list[str]:
@@ -323,14 +318,10 @@ def check_names(tools: Sequence[Mapping[str, Any]]) -> None:
 def session_name(headers: Mapping[str, str], metadata: Mapping[str, Any], more: Mapping[str, Any]) -> str | None:
     """What the client calls its conversation. `more`: fields that the settings allow as names."""
     named: list[Any] = [headers.get(header) for header in NAME_HEADERS]
-    named += [metadata.get("session_id"), _of_user_id(metadata.get("user_id")), *more.values()]
+    # Claude Code writes JSON into the user's id.
+    named += [metadata.get("session_id"), _in_json(metadata.get("user_id"), "session_id"), *more.values()]
     found = next((name for name in named if isinstance(name, str) and name), None)
     return None if found is None else checked_name(found)
-
-
-def _of_user_id(value: Any) -> Any:
-    """Claude Code writes JSON there."""
-    return _in_json(value, "session_id")
 
 
 def _in_json(value: Any, name: str) -> Any:

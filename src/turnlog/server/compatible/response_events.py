@@ -7,7 +7,6 @@ it again and leaving out what the client has. Several items are open at once onl
 calls in turns.
 """
 
-import json
 import sys
 from typing import Any
 
@@ -226,7 +225,7 @@ class ResponseWriter:
         frames = b""
         while self._open:
             opened = self._open[0]
-            if but_unfinished_calls and opened.kind == "fc" and not _is_whole("".join(opened.texts[0])):
+            if but_unfinished_calls and opened.kind == "fc" and not response_tools.is_whole("".join(opened.texts[0])):
                 break
             del self._open[0]
             frames += self._done(opened, status)
@@ -314,10 +313,3 @@ def without_thinking(reply: Assistant) -> list[Block] | str:
     if isinstance(reply.content, str):
         return reply.content
     return [block for block in reply.content if block.get("type") not in ("thinking", "redacted_thinking")]
-
-
-def _is_whole(written: str) -> bool:
-    try:
-        return not written.strip() or isinstance(json.loads(written), dict)
-    except (ValueError, RecursionError):
-        return False

@@ -6,7 +6,7 @@ Everything is looked up as the principal: what another has stored does not exist
 from ...access.relaying import Relaying
 from ...errors import NotFound
 from . import compaction_doors, reading, response_ids as ids, responses, stored_responses
-from .errors import InvalidField, Unknown
+from .errors import InvalidField, not_found
 from .reading import RequestFields
 from .responses import InputItems, ReadInput
 
@@ -20,9 +20,9 @@ async def found(relaying: Relaying, fields: RequestFields) -> ReadInput:
             param="previous_response_id",
         )
     if previous is not None:
-        await _check_previous(relaying, fields, previous)
-    if tip is not None:
-        await _check_conversation(relaying, tip)
+        await _check_previous(relaying, previous)
+    if tip is not None and await relaying.own_session(tip) is None:
+        raise not_found("Conversation", ids.conversation(tip))
     given = await _with_references(relaying, responses.input_of(fields))
     point, given = await _after_compaction(relaying, given)
     if point is not None and previous is None and tip is None:
@@ -30,18 +30,14 @@ async def found(relaying: Relaying, fields: RequestFields) -> ReadInput:
     return ReadInput(given=given, after=previous, tip=tip)
 
 
-async def _check_previous(relaying: Relaying, fields: RequestFields, place: tuple[str, int]) -> None:
+async def _check_previous(relaying: Relaying, place: tuple[str, int]) -> None:
+    missing = not_found("Previous response", ids.response(*place), "previous_response_id")
     try:
         call = await stored_responses.find(relaying, ids.response(*place))
     except NotFound as error:
-        raise responses.previous_not_found(ids.response(*place)) from error
+        raise missing from error
     if call.answer is None:
-        raise responses.previous_not_found(ids.response(*place))
-
-
-async def _check_conversation(relaying: Relaying, session: str) -> None:
-    if await relaying.own_session(session) is None:
-        raise responses.conversation_not_found(ids.conversation(session))
+        raise missing
 
 
 async def _with_references(relaying: Relaying, given: InputItems) -> InputItems:
@@ -49,14 +45,9 @@ async def _with_references(relaying: Relaying, given: InputItems) -> InputItems:
     for number, item_id in given.references:
         item = await stored_responses.item(relaying, item_id)
         if item is None:
-            raise Unknown(
-                f"Item with id {item_id[:200]!r} not found.",
-                hint="It was deleted, not stored, or is another's.",
-                code="item_not_found",
-                param=f"input[{number}]",
-            )
+            raise not_found("Item", item_id, f"input[{number}]")
         found[number] = reading.encoded(item)
-    return given.with_items(found) if found else given
+    return responses.of_raws([found.get(n, raw) for n, raw in enumerate(given.raws)]) if found else given
 
 
 async def _after_compaction(relaying: Relaying, given: InputItems) -> tuple[tuple[str, int] | None, InputItems]:

@@ -64,17 +64,14 @@ def grouped(raws: Sequence[bytes], heads: Sequence[ItemHead]) -> tuple[list[byte
     starts: list[int] = []
     last: ItemHead | None = None
     for number, (raw, head) in enumerate(zip(raws, heads, strict=True)):
-        if last is not None and is_answer(head) and is_answer(last) and not _are_messages(last, head):
+        are_messages = last is not None and kind_of(last) == kind_of(head) == "message"
+        if last is not None and is_answer(head) and is_answer(last) and not are_messages:
             groups[-1].append(raw)
         else:
             groups.append([raw])
             starts.append(number)
         last = head
     return [group[0] if len(group) == 1 else b"[%b]" % b",".join(group) for group in groups], starts
-
-
-def _are_messages(first: ItemHead, second: ItemHead) -> bool:
-    return kind_of(first) == kind_of(second) == "message"
 
 
 def read_message(raw: bytes) -> list[Message]:
@@ -172,10 +169,6 @@ def sealed(block: Block) -> str:
     return REASONING + urlsafe_b64encode(json.dumps(block).encode()).decode().rstrip("=")
 
 
-def is_sealable(block: Block) -> bool:
-    return bool(block.get("signature") or block.get("data"))
-
-
 class AnswerItem(Struct, frozen=True):
     """The blocks of an answer that one item shows."""
 
@@ -236,7 +229,8 @@ def _answer_item(part: AnswerItem, item_id: str, seals: bool, called: Mapping[st
 
 def _sealed_of(block: Block) -> str | None:
     foreign = block.get("encrypted_content")
-    return sealed(block) if is_sealable(block) else foreign if isinstance(foreign, str) else None
+    is_signed = block.get("signature") or block.get("data")
+    return sealed(block) if is_signed else foreign if isinstance(foreign, str) else None
 
 
 def text_part(text: str) -> ResponseItem:
@@ -264,12 +258,12 @@ def compaction_item(session: str, seq: int, incarnation: str) -> ResponseItem:
     return {"id": ids.item("cmp", session, seq, 0), "type": "compaction", "encrypted_content": coded}
 
 
-def input_items(entry: Message, session: str, content: Content) -> list[ResponseItem]:
-    """The items of a message that a client sent. `content`: of the message."""
-    at = entry.seq
+def items_of(entry: Message, session: str) -> list[ResponseItem]:
+    """The items of a message that is no answer of a call."""
+    at, content = entry.seq, entry.content or ""
     match entry:
         case Assistant():
-            return answer_items(content, session, at)
+            return answer_items(content, session, at, seals=True)
         case ToolResult():
             output = content if isinstance(content, str) else [_input_part(block) for block in content]
             named = {"id": ids.item("fco", session, at, 0), "type": "function_call_output"}

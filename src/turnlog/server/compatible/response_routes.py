@@ -1,5 +1,6 @@
 """The routes under /v1/responses."""
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from litestar import Response, Router, delete, get, post
@@ -7,49 +8,42 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from ...access.relaying import Relaying
+from ...settings import ApiSettings
 from ...turns.stored_calls import StoredCall
-from ..service import AnyRequest, service_of, token_of
+from ..service import AnyRequest, service_of
 from . import errors, models, paging, reading, response_input, responses, stored_responses
-from .answering import Answering, answer, api_of, asked_of, relaying_of, request_id
+from .answering import Answering, answer, api_of, count_tokens, relaying_of
 from .errors import InvalidField
-from .reading import RequestFields
+from .reading import RequestFields, WireRequest
 from .response_events import writer_of
+from .responses import ReadInput
 
 
 @post("/", status_code=200, operation_id="createResponse", summary="OpenAI's responses")
 async def post_responses(request: AnyRequest) -> ASGIApp:
-    api = api_of(request)
-    fields = RequestFields(await reading.body_of(request))
-    found = await response_input.found(relaying_of(request), fields)
-    read = responses.read(fields, found, request.headers, api)
-    answering = await answer(request, "responses", "openai", read, writer_of)
-    if read.echo.get("background") and not read.is_stream:
-        answering.leave_at_once()
-    return answering
+    return await answer(request, "responses", "openai", await _read(request, responses.read), writer_of)
 
 
 @post("/compact", status_code=200, operation_id="compactResponse", summary="Compact now")
 async def compact(request: AnyRequest) -> ASGIApp:
-    api = api_of(request)
-    fields = RequestFields(await reading.body_of(request))
-    relaying = relaying_of(request)
-    read = responses.read_compaction(fields, await response_input.found(relaying, fields), request.headers, api)
+    read = await _read(request, responses.read_compaction)
     answering = await answer(request, "responses", "openai", read, writer_of)
-    answering.tell_whole(partial(stored_responses.compacted, relaying))
+    answering.tell_whole = partial(stored_responses.compacted, relaying_of(request))
     return answering
 
 
 @post("/input_tokens", status_code=200, operation_id="countInputTokens", summary="Count")
 async def count_input_tokens(request: AnyRequest) -> Response[bytes]:
-    api, relaying = api_of(request), relaying_of(request)
+    counted = await count_tokens(request, "responses", await _read(request, responses.read))
+    return models.answer({"object": "response.input_tokens", "input_tokens": counted})
+
+
+async def _read(
+    request: AnyRequest, read: Callable[[RequestFields, ReadInput, Mapping[str, str], ApiSettings], WireRequest]
+) -> WireRequest:
+    api = api_of(request)
     fields = RequestFields(await reading.body_of(request))
-    found = await response_input.found(relaying, fields)
-    read = responses.read(fields, found, request.headers, api)
-    target = models.target_of(service_of(request).settings, read.model, relaying.principal)
-    counted = await relaying.count_tokens(
-        asked_of(request, "responses", read, target, relaying.principal), target.model
-    )
-    return models.answer({"object": "response.input_tokens", "input_tokens": max(1, counted)})
+    return read(fields, await response_input.found(relaying_of(request), fields), request.headers, api)
 
 
 async def _found(request: AnyRequest, response_id: str) -> tuple[Relaying, StoredCall]:
@@ -60,27 +54,15 @@ async def _found(request: AnyRequest, response_id: str) -> tuple[Relaying, Store
 
 @get("/{response_id:str}", operation_id="getResponse", summary="A stored response")
 async def get_response(request: AnyRequest, response_id: str) -> ASGIApp:
-    api, relaying = api_of(request), relaying_of(request)
-    stored = await stored_responses.find(relaying, response_id)
+    relaying, stored = await _found(request, response_id)
     if request.query_params.get("stream", "").lower() not in ("true", "1"):
         body = errors.encode(await stored_responses.told(relaying, stored))
         return ASGIResponse(body=body, media_type="application/json")
     after = paging.number_of(request, "starting_after", -1)
-    service = service_of(request)
-    service.hold_stream(request, of_client=True)
+    service_of(request).hold_stream(request, of_client=True)
     call = await relaying.told(stored, listens=True)
-    return Answering(
-        call,
-        await stored_responses.writer_of(relaying, stored, call, after=after),
-        service=service,
-        is_stream=True,
-        may_listen=service.may_listen(token_of(request), stored.row.id),
-        family="openai",
-        request_id=request_id(request),
-        ignored="",
-        announces=api.announce,
-        refuses=False,
-    )
+    writer = await stored_responses.writer_of(relaying, stored, call, after=after)
+    return Answering(request, call, writer, "openai", is_stream=True, refuses=False)
 
 
 @delete("/{response_id:str}", status_code=200, operation_id="deleteResponse", summary="Hide")

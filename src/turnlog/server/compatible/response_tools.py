@@ -91,6 +91,14 @@ def called(tools: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {tool["name"]: tool[CALLED] for tool in tools if CALLED in tool}
 
 
+def is_whole(written: str) -> bool:
+    """Whether the arguments of a call are all there."""
+    try:
+        return not written.strip() or isinstance(json.loads(written), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def text_of(written: str) -> str:
     """The input of a custom tool, of the arguments of its function."""
     try:

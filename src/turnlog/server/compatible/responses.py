@@ -14,7 +14,7 @@ from ...settings import ApiSettings
 from ...turns.context_edits import NO_EDITS, ContextEdits
 from . import compaction_doors, reading, response_ids as ids, response_items as items, response_tools
 from .chat_completions import choice_of, effort_of, format_of
-from .errors import InvalidField, Unknown
+from .errors import InvalidField, not_found
 from .reading import RequestFields, WireRequest
 from .response_items import HEAD_ROLES, ItemHead
 
@@ -29,7 +29,6 @@ NAMES = {
     JSON_OBJECT: "text.format",
     "system": "instructions",
 }
-GONE = "It was deleted, not stored, or is another's."
 METADATA_MAX = 16
 METADATA_KEY_MAX_CHARS = 64
 METADATA_VALUE_MAX_CHARS = 512
@@ -54,10 +53,6 @@ class InputItems(Struct, frozen=True, kw_only=True):
                 found.append((number, item_id))
         return found
 
-    def with_items(self, found: Mapping[int, bytes]) -> "InputItems":
-        raws = [found.get(number, raw) for number, raw in enumerate(self.raws)]
-        return of_raws(raws)
-
     @property
     def compaction(self) -> tuple[int, str] | None:
         """The number and the content of the last compaction: what is before it need not be read."""
@@ -66,10 +61,6 @@ class InputItems(Struct, frozen=True, kw_only=True):
             return None
         item = cast("dict[str, Any]", reading.decode(self.raws[at], dict[str, Any], f"input[{at}]"))
         return at, str(item.get("encrypted_content"))
-
-    @property
-    def triggers_compaction(self) -> bool:
-        return bool(self.heads) and self.heads[-1].type == TRIGGER
 
 
 def of_raws(raws: Sequence[bytes]) -> InputItems:
@@ -98,7 +89,7 @@ def read(fields: RequestFields, found: ReadInput, headers: Mapping[str, str], ap
     """`found`: the input, in which references and compactions are looked up already."""
     model = fields.needed("model", str)
     fields.refuse("prompt")
-    is_compaction = found.given.triggers_compaction
+    is_compaction = bool(found.given.heads) and found.given.heads[-1].type == TRIGGER
     raws, heads, more_tools = _without_tools(found.given)
     if is_compaction:
         raws, heads = raws[:-1], heads[:-1]
@@ -248,7 +239,7 @@ def previous_of(fields: RequestFields) -> tuple[str, int] | None:
         return None
     found = ids.response_place(given)
     if found is None:
-        raise previous_not_found(given)
+        raise not_found("Previous response", given, "previous_response_id")
     return found
 
 
@@ -259,29 +250,10 @@ def conversation_of(fields: RequestFields) -> str | None:
         case str(given) | {"id": str(given)}:
             found = ids.conversation_session(given)
             if found is None:
-                raise conversation_not_found(given)
+                raise not_found("Conversation", given)
             return found
         case _:
             raise InvalidField("conversation is an id", param="conversation")
-
-
-def previous_not_found(response_id: str) -> Unknown:
-    return Unknown(
-        f"Previous response with id {response_id[:200]!r} not found.",
-        hint=GONE,
-        code="previous_response_not_found",
-        param="previous_response_id",
-    )
-
-
-def response_not_found(response_id: str) -> Unknown:
-    text = f"Response with id {response_id[:200]!r} not found."
-    return Unknown(text, hint=GONE, code="response_not_found")
-
-
-def conversation_not_found(conversation_id: str) -> Unknown:
-    text = f"Conversation with id {conversation_id[:200]!r} not found."
-    return Unknown(text, hint=GONE, code="conversation_not_found")
 
 
 def read_compaction(
@@ -296,11 +268,7 @@ def read_compaction(
     messages, starts = items.grouped(raws[first:], heads[first:])
     return WireRequest(
         model=model,
-        is_stream=False,
         system="\n\n".join(texts),
-        tools=[],
-        parameters=Parameters(),
-        max_output=None,
         messages=messages,
         read=reading.reader(messages, items.read_message, "input", [start + first for start in starts]),
         name=reading.session_name(headers, {}, {}),

@@ -5,9 +5,9 @@ from typing import Any
 from litestar import Request, Response, post
 from litestar.types import ASGIApp
 
-from ..service import AnyRequest, service_of
+from ..service import AnyRequest
 from . import chat_completions, compaction_doors, conversations, errors, messages, models, reading, response_routes
-from .answering import answer, api_of, asked_of, relaying_of, request_id
+from .answering import answer, api_of, count_tokens as count, relaying_of, request_id
 from .chat_completions import ChatWriter
 from .message_events import EventsWriter
 from .reading import RequestFields
@@ -37,11 +37,7 @@ async def count_tokens(request: AnyRequest) -> Response[bytes]:
     fields = RequestFields(await reading.body_of(request))
     said, point = await _messages(request, fields)
     read = messages.read(fields, said, request.headers, api, counts=True, point=point)
-    relaying = relaying_of(request)
-    target = models.target_of(service_of(request).settings, read.model, relaying.principal)
-    asked = asked_of(request, "messages", read, target, relaying.principal)
-    counted = await relaying.count_tokens(asked, target.model, vendor_system=read.vendor_system)
-    return models.answer({"input_tokens": max(1, counted)})
+    return models.answer({"input_tokens": await count(request, "messages", read)})
 
 
 async def _messages(request: AnyRequest, fields: RequestFields) -> tuple[list[bytes], tuple[str, int] | None]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...access.relaying import Relaying
-from ...core.entries import MESSAGES, Assistant, Compaction, Entry, Message
+from ...core.entries import MESSAGES, Assistant, Compaction, Entry
 from ...core.path import REQUEST, note_of, said_until
 from ...core.session import Session
 from ...core.strict_json import fields_in
@@ -13,23 +13,23 @@ from ...errors import NotFound
 from ...turns.relay_call import RelayCall
 from ...turns.stored_calls import StoredCall
 from . import errors, response_ids as ids, response_items as items, response_objects as objects
+from .errors import not_found
 from .response_events import ResponseWriter
 from .response_items import ResponseItem
 from .response_objects import ECHO, ResponseFacts
-from .responses import response_not_found
 
 
 async def find(relaying: Relaying, response_id: str) -> StoredCall:
     """404 for one that is unknown, deleted, another's, or was not to be stored."""
-    place = ids.response_place(response_id)
+    place, missing = ids.response_place(response_id), not_found("Response", response_id)
     if place is None:
-        raise response_not_found(response_id)
+        raise missing
     try:
         call = await relaying.stored(*place)
     except NotFound as error:
-        raise response_not_found(response_id) from error
+        raise missing from error
     if echo_of(call).get("store") is False or await relaying.is_deleted(call):
-        raise response_not_found(response_id)
+        raise missing
     return call
 
 
@@ -62,10 +62,10 @@ async def writer_of(
     )
 
 
-async def told(relaying: Relaying, stored: StoredCall) -> dict[str, Any]:
-    """The response object as it is now."""
+async def told(relaying: Relaying, stored: StoredCall, *, seals: bool = False) -> dict[str, Any]:
+    """The response object as it is now. `seals`: its items can be sent back."""
     call = await relaying.told(stored)
-    writer = await writer_of(relaying, stored, call)
+    writer = await writer_of(relaying, stored, call, seals=seals)
     return writer.now()
 
 
@@ -88,21 +88,12 @@ async def _items_at(relaying: Relaying, session: str, entry: Entry) -> list[Resp
         row = await relaying.own_session(session)
         return [items.compaction_item(session, entry.seq, row.incarnation)] if row else []
     if isinstance(entry, MESSAGES):
-        return items_of(entry, session)
+        return items.items_of(entry, session)
     try:
         stored = await relaying.stored(session, entry.seq)
     except NotFound:
         return []
-    return await output(relaying, stored)
-
-
-async def output(relaying: Relaying, stored: StoredCall) -> list[ResponseItem]:
-    """The items of a stored answer, sealed, so that they can be sent back."""
-    if stored.answer is None:
-        return []
-    call = await relaying.told(stored)
-    writer = await writer_of(relaying, stored, call, seals=True)
-    return writer.now()["output"]
+    return (await told(relaying, stored, seals=True))["output"] if stored.answer is not None else []
 
 
 def log_items(row: Session, entries: Sequence[Entry]) -> list[ResponseItem]:
@@ -121,15 +112,8 @@ def log_items(row: Session, entries: Sequence[Entry]) -> list[ResponseItem]:
             told += len(made)
             found += made
         elif isinstance(entry, MESSAGES):
-            found += items_of(entry, row.id)
+            found += items.items_of(entry, row.id)
     return found
-
-
-def items_of(entry: Message, session: str) -> list[ResponseItem]:
-    """The items of a message that is no answer of a call."""
-    if isinstance(entry, Assistant):
-        return items.answer_items(entry.content, session, entry.seq, seals=True)
-    return items.input_items(entry, session, entry.content or "")
 
 
 async def compacted(relaying: Relaying, call: RelayCall) -> bytes:

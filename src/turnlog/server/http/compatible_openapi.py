@@ -25,19 +25,6 @@ _WORDS: dict[str, Any] = {
     "description": "A message may be empty if another one in the request has words.",
 }
 _STREAMS = ("chatCompletions", "createMessage", "createResponse", "getResponse")
-_BODILESS = (
-    "listModels",
-    "getModel",
-    "getResponse",
-    "deleteResponse",
-    "cancelResponse",
-    "listInputItems",
-    "getConversation",
-    "deleteConversation",
-    "listItems",
-    "getItem",
-    "deleteItem",
-)
 _METADATA: dict[str, Any] = {
     "type": "object",
     "propertyNames": {"minLength": 1, "maxLength": 64},
@@ -58,7 +45,7 @@ _QUERIES = {
 """What a query of these routes may hold."""
 
 
-def complete(operation: dict[str, Any]) -> None:
+def complete(method: str, operation: dict[str, Any]) -> None:
     name: str = operation["operationId"]
     content: dict[str, Any] = {"application/json": {"schema": _OBJECT}}
     if name in _STREAMS:
@@ -80,7 +67,7 @@ def complete(operation: dict[str, Any]) -> None:
     )
     if not operation["parameters"]:
         del operation["parameters"]
-    if name not in _BODILESS:
+    if method == "post" and name != "cancelResponse":
         needed = name != "createConversation"
         operation["requestBody"] = {"required": needed, "content": {"application/json": {"schema": _body(name)}}}
 

@@ -7,6 +7,7 @@ descriptor of a process that may open 256 files.
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 from .connections import Connections
 from .head_limit import LimitedConnection, as_bytes
@@ -94,11 +95,7 @@ class Listener:
 def _answer(accepted: socket.socket, said: bytes) -> None:
     with accepted:
         accepted.setblocking(False)
-        try:
+        with suppress(OSError):
             accepted.recv(LEFT_MAX_BYTES)
-        except OSError:
-            pass
-        try:
+        with suppress(OSError):
             accepted.send(said)
-        except OSError:
-            pass

@@ -60,11 +60,12 @@ def describe(app: Litestar) -> dict[str, Any]:
         "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
     }
     parts["schemas"] = _schemas(set(parts["schemas"]))
-    parts["responses"] = {f"Problem{status}": _problem(text) for status, text in PROBLEMS.items()}
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    parts["responses"] = {f"Problem{s}": {"description": text, "content": content} for s, text in PROBLEMS.items()}
     for methods in found["paths"].values():
         for method, operation in methods.items():
             if compatible.TAG in operation.get("tags", ()):
-                compatible.complete(operation)
+                compatible.complete(method, operation)
             else:
                 _complete(method, operation)
     return found
@@ -84,7 +85,7 @@ def _schemas(names: set[str]) -> dict[str, Any]:
 def _complete(method: str, operation: dict[str, Any]) -> None:
     name: str = operation["operationId"]
     answers: dict[str, Any] = {status: it for status, it in operation["responses"].items() if status < "400"}
-    if name.startswith(tuple(_STREAMS)) and name.removesuffix("SessionToo").removesuffix("Session") in _STREAMS:
+    if name.removesuffix("SessionToo").removesuffix("Session") in _STREAMS:
         answers = {"200": {"description": "Server-sent events.", "content": {"text/event-stream": _FRAMES}}}
     if name == "metrics":
         answers = {"200": {"description": "The counts.", "content": {"text/plain": _TEXT}}}
@@ -108,11 +109,6 @@ def _tidy(parameter: dict[str, Any]) -> None:
     for kind in schema.pop("oneOf", []):
         if kind != {"type": "null"}:
             schema.update(kind)
-
-
-def _problem(text: str) -> dict[str, Any]:
-    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {"description": text, "content": content}
 
 
 _IDEMPOTENCY: dict[str, Any] = {

@@ -191,7 +191,7 @@ class EventStream:
 
     async def _attend(self, receive: Receive, send: Send) -> None:
         """Ends the stream when its client has left, or may not listen any more."""
-        leaving = asyncio.create_task(_disconnect(receive))
+        leaving = asyncio.create_task(disconnect(receive))
         try:
             await self._send_head(send)
             while not (await asyncio.wait({leaving}, timeout=KEEPALIVE_S))[0]:
@@ -232,6 +232,7 @@ class EventStream:
         self._cut()
 
 
-async def _disconnect(receive: Receive) -> None:
+async def disconnect(receive: Receive) -> None:
+    """Returns when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -19,10 +19,11 @@ from ..http.auth import Token
 from ..http.problems import Refusal, unauthorized
 from ..service import CALLER, Service
 from . import importing
-from .serving import AnyContext, SessionServer
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    from .serving import AnyContext
 
 PATH = "/mcp"
 BODY_MAX_BYTES = 1024 * 1024
@@ -47,6 +48,8 @@ class McpEndpoint:
         await importing.load()
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+        from .serving import SessionServer
+
         manager = StreamableHTTPSessionManager(
             SessionServer(self._access_of).build(),
             json_response=True,
@@ -57,7 +60,7 @@ class McpEndpoint:
         self._service.on_close(held.leave)
         return manager
 
-    async def _access_of(self, ctx: AnyContext) -> Access:
+    async def _access_of(self, ctx: "AnyContext") -> Access:
         request: Any = ctx.request
         token = cast("Token | None", request.scope.get(CALLER) if request is not None else None)
         if token is None:

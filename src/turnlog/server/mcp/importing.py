@@ -1,4 +1,4 @@
-"""Imports the SDK when it is first needed, in a thread: it takes a second, and other requests must not wait for it."""
+"""Imports the SDK and what uses it when first needed, in a thread: it takes a second, and nobody else must wait."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from ...errors import MissingExtra
 
-LIBRARIES = ("mcp", "mcp.server.lowlevel.server", "mcp.server.stdio", "mcp.server.streamable_http_manager")
+LIBRARIES = ("mcp", "mcp.server.stdio", "mcp.server.streamable_http_manager", "turnlog.server.mcp.serving")
 
 
 def check_installed() -> None:

@@ -152,7 +152,7 @@ async def list_sessions(access: Access, asked: ListArguments) -> SessionsAnswer:
 
 
 async def search(access: Access, asked: SearchArguments) -> SearchAnswer:
-    within = await _found(access, asked.session) if asked.session else None
+    within = await access.sessions.resolve(asked.session) if asked.session else None
     scope = Query(id=within.id) if within else Query(agent=asked.agent, status=UNTRASHED)
     hits = await access.sessions.search(asked.words, scope=scope)
     shown = hits[: asked.limit]
@@ -189,7 +189,7 @@ async def _told_hit(access: Access, row: Session, hit: Hit, words: str, width: i
 
 
 async def read(access: Access, asked: ReadArguments) -> ReadAnswer:
-    row = await _found(access, asked.session)
+    row = await access.sessions.resolve(asked.session)
     first = asked.from_seq or max(1, row.last_seq - ENTRIES_READ + 1)
     entries = await access.sessions.read(row, after=first - 1, limit=ENTRIES_READ)
     said = [(entry, text) for entry in entries if (text := said_in(entry))]
@@ -210,7 +210,7 @@ async def read(access: Access, asked: ReadArguments) -> ReadAnswer:
 
 
 async def context(access: Access, asked: ContextArguments) -> ContextAnswer:
-    row = await _found(access, asked.session)
+    row = await access.sessions.resolve(asked.session)
     loaded = await access.sessions.load(row)
     view = survey(loaded.entries)
     tail = [entry for entry in loaded.entries if entry.seq in {message.seq for message in view.tail}]
@@ -272,24 +272,19 @@ async def recall(access: Access, asked: RecallArguments) -> RecallAnswer:
 
 
 async def pin(access: Access, asked: PinArguments) -> PinAnswer:
-    row = await _found(access, asked.session)
-    pinned = sorted(target for _, target in row.pins)
-    if asked.seq not in pinned:
+    row = await access.sessions.resolve(asked.session)
+    if asked.seq not in {target for _, target in row.pins}:
         row = await access.sessions.pin(row.id, asked.seq)
     return _pinned(row)
 
 
 async def unpin(access: Access, asked: PinArguments) -> PinAnswer:
-    row = await _found(access, asked.session)
+    row = await access.sessions.resolve(asked.session)
     return _pinned(await access.sessions.unpin(row.id, asked.seq))
 
 
 def _pinned(row: Session) -> PinAnswer:
     return PinAnswer(session=row.id, pinned=sorted(target for _, target in row.pins))
-
-
-async def _found(access: Access, name: str) -> Session:
-    return await access.sessions.resolve(name)
 
 
 def _served(run: RunServed, title: str, description: str, *, reads: bool = True) -> ServedTool:

@@ -21,22 +21,20 @@ from .usage import recount_usage, usage_page
 from .view import answer_error
 from .well import failures_page, well_page
 
-ROUTES = (
-    Router(
-        "/",
-        route_handlers=[
-            *(home, chat_page, window, session_list, count_tokens, search_page, live, say),
-            *(chats_page, session_drawer, log_drawer, change_many, sessions_csv),
-            *(session_page, saw_part, original, fidelity, entry_text, entry_picture, act),
-            *(export_session, whole_entry, import_page, import_file),
-            *(erasing_page, erase_on_page),
-            *(approvals_page, files_page, undo_on_page),
-            *(usage_page, recount_usage, failures_page, well_page),
-            *(tokens_page, create_token, revoke_token),
-            *(sign_in_page, sign_in, sign_out, prefer),
-            *(static_file, icon),
-        ],
-        exception_handlers={Exception: answer_error},
-        include_in_schema=False,
-    ),
+ROUTES = Router(
+    "/",
+    route_handlers=[
+        *(home, chat_page, window, session_list, count_tokens, search_page, live, say),
+        *(chats_page, session_drawer, log_drawer, change_many, sessions_csv),
+        *(session_page, saw_part, original, fidelity, entry_text, entry_picture, act),
+        *(export_session, whole_entry, import_page, import_file),
+        *(erasing_page, erase_on_page),
+        *(approvals_page, files_page, undo_on_page),
+        *(usage_page, recount_usage, failures_page, well_page),
+        *(tokens_page, create_token, revoke_token),
+        *(sign_in_page, sign_in, sign_out, prefer),
+        *(static_file, icon),
+    ],
+    exception_handlers={Exception: answer_error},
+    include_in_schema=False,
 )

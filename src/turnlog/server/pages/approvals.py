@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from ...access.auditing import AuditFilter, AuditState, audit
 from ...errors import UsageError
-from ..service import AnyRequest, acting, principal_of, service_of
-from .view import show, wants_part
+from ..service import AnyRequest, acting
+from .view import show
 
 ROWS = 50
 STATES = ("waiting", "approved", "denied", "ran", "failed")
@@ -27,13 +27,11 @@ async def approvals_page(
     after: Cursor = "",
     outcome: AuditState = "",
 ) -> Response[str]:
-    who = principal_of(request, "admin")
-    if agent:
-        service_of(request).check_agent(who, agent)
+    sessions = acting(request, "admin", agent=agent or None).sessions
     wanted = AuditFilter(agent=agent or None, state=outcome, tool=tool, by=by, q=q)
     try:
-        page = await audit(acting(request, "admin").sessions, wanted, limit=ROWS, cursor=after or None)
+        page = await audit(sessions, wanted, limit=ROWS, cursor=after or None)
     except UsageError:  # a cursor that somebody made up
-        page = await audit(acting(request, "admin").sessions, wanted, limit=ROWS)
-    template = "part_audit.html" if wants_part(request) else "approvals.html"
-    return await show(request, template, wanted=replace(wanted, agent=agent), page=page, states=STATES)
+        page = await audit(sessions, wanted, limit=ROWS)
+    shown = replace(wanted, agent=agent)
+    return await show(request, "approvals.html", part="part_audit.html", wanted=shown, page=page, states=STATES)

@@ -25,7 +25,7 @@ from ..http.limits import check_text
 from ..service import AnyRequest, acting, principal_of, reading, service_of
 from . import timeline as timelines, versions
 from .search import SearchText, find_in_chat
-from .view import HEADERS, lead_to, own_homes, path_to, read_some, show as show_page, wants_part, with_marks
+from .view import HEADERS, lead_to, own_homes, path_to, read_some, show as show_page, with_marks
 
 LISTED = 40
 """Sessions in the list at once."""
@@ -82,8 +82,8 @@ async def chat_page(
     values["models"] = labelled(access.models(agent))
     values["clients"] = service_of(request).settings.api.enabled and str(request.base_url).rstrip("/")
     values.update(await _list(access, agent, None, trash))
-    template = "part_chat.html" if wants_part(request) and row else "chat.html"
-    return await show_page(request, template, agent=agent, row=row, **values)
+    part = "part_chat.html" if row else ""
+    return await show_page(request, "chat.html", part=part, agent=agent, row=row, **values)
 
 
 def labelled(models: Sequence[str]) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ channel logs out.
 """
 
 import heapq
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -26,7 +26,7 @@ from ...errors import NotFound, UsageError
 from ..service import AnyRequest, Service, acting, principal_of, reading, service_of
 from . import timeline as timelines
 from .replies import replies_in
-from .view import ENTRIES_SHOWN, path_to, read_conversation, show, wants_part
+from .view import ENTRIES_SHOWN, path_to, read_conversation, show
 
 ROWS = 50
 CHANNELS = ("web", "cli", "telegram", "slack", "discord", "feishu", "webhook")
@@ -113,18 +113,8 @@ async def chats_page(request: AnyRequest) -> Response[str]:
     service, access = service_of(request), acting(request, "read", agent=wanted.agent or None)
     replies = await replies_in(service, access.principal)
     lines = await _lines(service, access, wanted)
-    part = wants_part(request)
-    template = "part_rows.html" if part else "chats.html"
-    return await show(
-        request,
-        template,
-        wanted=wanted,
-        lines=lines,
-        replies=replies,
-        channels=CHANNELS,
-        states=STATES,
-        part=part,
-    )
+    found: dict[str, Any] = {"lines": lines, "replies": replies, "channels": CHANNELS, "states": STATES}
+    return await show(request, "chats.html", part="part_rows.html", wanted=wanted, **found)
 
 
 async def _lines(service: Service, access: Access, wanted: ChatFilter) -> Lines:
@@ -252,7 +242,8 @@ async def session_drawer(request: AnyRequest, agent: str, sid: str) -> Response[
     entries, folds = await read_conversation(access.sessions, row)
     return await show(
         request,
-        "part_drawer.html" if wants_part(request) else "drawer.html",
+        "drawer.html",
+        part="part_drawer.html",
         agent=agent,
         row=row,
         items=timelines.conversation(row, entries, folds),
@@ -272,8 +263,7 @@ def log_path(agent: str, channel: str) -> str:
 @get("/chats/log/{agent:str}")
 async def log_drawer(request: AnyRequest, agent: str, channel: Piece, after: Start = None) -> Response[str]:
     """The newest messages of a channel's log, oldest first; `after` leads through the older ones."""
-    service, who = service_of(request), principal_of(request, "admin")
-    service.check_agent(who, agent)
+    service, who = service_of(request), acting(request, "admin", agent=agent).principal
     total = (await service.convlog.messages(agent, channel, limit=1)).total
     if not total:
         raise NotFound("there is no such log", hint="Choose one of the list.")
@@ -287,8 +277,6 @@ async def log_drawer(request: AnyRequest, agent: str, channel: Piece, after: Sta
         "total": total,
         "size": MESSAGES_SHOWN,
     }
-    template = "part_drawer.html" if wants_part(request) else "drawer.html"
     unsent = (await replies_in(service, who)).of("log", channel, agent)
-    return await show(
-        request, template, agent=agent, row=None, items=[], cut=False, log=log, unsent=unsent, may_write=False
-    )
+    shown: dict[str, Any] = {"row": None, "items": [], "cut": False, "log": log, "unsent": unsent, "may_write": False}
+    return await show(request, "drawer.html", part="part_drawer.html", agent=agent, **shown)

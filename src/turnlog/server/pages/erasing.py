@@ -10,6 +10,7 @@ from ...errors import Busy, Conflict, UsageError
 from ...sessions.erasing_text import EraseReport, EraseRequest
 from ..http import problems
 from ..http.bodies import SEQS_MAX
+from ..http.problems import Problem
 from ..service import AnyRequest, principal_of, reading, service_of
 from .signin import form_of
 from .view import show
@@ -46,7 +47,7 @@ async def erase_on_page(request: AnyRequest, agent: str, sid: str) -> Response[s
     try:
         report = await service_of(request).erase(who, _request(row, asked))
     except (UsageError, Conflict, Busy) as error:
-        return await _show(request, row, asked, error=error)
+        return await _show(request, row, asked, problem=problems.of(error))
     return await _show(request, row, asked, report=report)
 
 
@@ -88,21 +89,19 @@ async def _show(
     asked: EraseForm,
     *,
     report: EraseReport | None = None,
-    error: UsageError | Conflict | Busy | None = None,
+    problem: Problem | None = None,
 ) -> Response[str]:
-    problem = problems.of(error) if error else None
     places = _places(report, asked) if report else []
     return await show(
         request,
         "erase.html",
-        problem.status if problem else 200,
+        problem=problem,
         agent=row.agent,
         row=row,
         asked=asked,
         report=report,
         places=places[:SHOWN_MAX],
         total=len(places),
-        problem=problem,
     )
 
 

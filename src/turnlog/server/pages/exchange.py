@@ -1,8 +1,9 @@
 """Sessions as files: exporting one from its page, its entries as JSON, and importing conversations into the store."""
 
 import asyncio
+import re
 import tempfile
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ...errors import NotFound, UsageError
 from ...interchange import exporting
 from ...interchange.exporting import FORMATS
 from ...sessions import Sessions
-from ..http.problems import Problem, of as problem_of_error
+from ..http import problems
 from ..markdown import honest
 from ..service import AnyRequest, principal_of, reading, service_of
 from .view import HEADERS, show
@@ -86,7 +87,7 @@ async def whole_entry(request: AnyRequest, agent: str, sid: str, seq: int) -> Re
 @get("/import")
 async def import_page(request: AnyRequest) -> Response[str]:
     principal_of(request, "admin")
-    return await show(request, "import.html", found=None, agent="", problem=None)
+    return await show(request, "import.html", found=None, agent="")
 
 
 @post("/import", status_code=200)
@@ -107,19 +108,12 @@ async def import_file(request: AnyRequest) -> Response[str]:
             await asyncio.to_thread(path.write_bytes, body)
             found = await service.import_path(path, agent)
     except UsageError as error:
-        return await _refused(request, agent, problem_of_error(error))
+        return await show(request, "import.html", problem=problems.of(error), found=None, agent=agent)
     rows = [(item, [honest(note) for note in item.notes]) for item in found]
-    return await show(request, "import.html", found=rows, agent=agent, problem=None)
-
-
-async def _refused(request: AnyRequest, agent: str, problem: Problem) -> Response[str]:
-    return await show(request, "import.html", problem.status, found=None, agent=agent, problem=problem)
+    return await show(request, "import.html", found=rows, agent=agent)
 
 
 def _file_name(given: str) -> str:
     """Its last part, of harmless characters: formats are told apart by content and by the end of the name."""
-    return "".join(_harmless(Path(given.replace("\\", "/")).name))[-100:] or "conversations.json"
-
-
-def _harmless(name: str) -> Iterable[str]:
-    return (char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in name.lstrip("."))
+    name = Path(given.replace("\\", "/")).name.lstrip(".")
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-100:] or "conversations.json"

@@ -14,8 +14,9 @@ slow reader gets fewer frames, not a longer queue.
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -60,20 +61,16 @@ class Feed:
         self._news = asyncio.Event()
         self._error: Exception | None = None
 
-    async def frames(self, watched: Sequence[str]) -> AsyncGenerator[bytes]:
+    def frames(self, watched: Sequence[str]) -> AsyncGenerator[bytes]:
         """Without an end. `watched`: ids of sessions, those that may not be seen among them."""
-        work = [self._follow_list(), *map(self._follow_log, watched), *map(self._follow_turns, watched)]
-        async with aclosing(self._frames(work)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        followers = (self._follow_log, self._follow_turns)
+        return self._frames([self._follow_list, *(partial(follow, one) for follow in followers for one in watched)])
 
-    async def frames_of(self, ticket: Ticket) -> AsyncGenerator[bytes]:
+    def frames_of(self, ticket: Ticket) -> AsyncGenerator[bytes]:
         """The turn of one message up to its end, in the process that runs it: the live stream may be at another."""
-        async with aclosing(self._frames([self._follow_ticket(ticket)])) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        return self._frames([partial(self._follow_ticket, ticket)])
 
-    async def _frames(self, work: Sequence[Coroutine[Any, Any, None]]) -> AsyncGenerator[bytes]:
+    async def _frames(self, work: Sequence[Callable[[], Awaitable[None]]]) -> AsyncGenerator[bytes]:
         tasks = [asyncio.create_task(self._guarded(one)) for one in work]
         try:
             yield b"retry: 1000\n: from here\n\n"
@@ -89,10 +86,10 @@ class Feed:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         """A part that fails ends the whole stream: the browser connects again, and is told everything again."""
         try:
-            await work
+            await work()
         except Exception as error:  # noqa: BLE001 - raised again by `frames`
             self._error = error
         finally:

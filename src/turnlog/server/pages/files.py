@@ -7,6 +7,7 @@ from ...core.principals import owns
 from ...core.session import Session
 from ...errors import TurnlogError
 from ..http import problems
+from ..http.problems import Problem
 from ..service import AnyRequest, reading, writing
 from .signin import form_of
 from .view import show
@@ -27,7 +28,7 @@ async def undo_on_page(request: AnyRequest, agent: str, sid: str) -> Response[st
     try:
         await access.undo_file(row, path, force=form.get("force") == "1")
     except TurnlogError as error:
-        return await _show(request, access, row, failed=path, error=error)
+        return await _show(request, access, row, failed=path, problem=problems.of(error))
     return await _show(request, access, row, undone=path)
 
 
@@ -38,18 +39,16 @@ async def _show(
     *,
     undone: str = "",
     failed: str = "",
-    error: TurnlogError | None = None,
+    problem: Problem | None = None,
 ) -> Response[str]:
-    problem = problems.of(error) if error else None
     return await show(
         request,
         "files.html",
-        status=problem.status if problem else 200,
+        problem=problem,
         agent=row.agent,
         row=row,
         files=await access.former_files(row),
         may_write=owns(access.principal, row),
         undone=undone,
         failed=failed,
-        problem=problem,
     )

@@ -19,6 +19,7 @@ from ...core.usage import cost_of
 from ...errors import TurnlogError, UsageError
 from ..service import AnyRequest, Service, acting, service_of
 from .chats import ChatFilter, filter_of, query_of, state_of
+from .signin import pairs_of
 from .view import HEADERS, lead_to, local_path, wants_json
 
 CHANGED_MAX = 200
@@ -41,8 +42,7 @@ async def change_many(request: AnyRequest) -> Response[Any]:
 
 async def _change(request: AnyRequest) -> dict[str, Any]:
     access = acting(request, "chat", "read")
-    form: Any = await request.form()
-    pairs = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    pairs = await pairs_of(request)
     fields = dict(pairs)
     ids = list(dict.fromkeys(value for name, value in pairs if name == "id"))
     do = fields.get("do", "")

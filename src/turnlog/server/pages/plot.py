@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...core import tokens
 from ...core.entries import Assistant, Compaction, Entry, Received, ToolResult, User, text_of
@@ -54,11 +55,11 @@ class Plot(Struct, frozen=True):
 def steps(entries: Sequence[Entry]) -> list[PlotStep]:
     """`entries` must start with the log's first entry, or the numbers of turns are too small."""
     found: list[PlotStep] = []
-    size, turn = 0, 0
+    size, turn, at = 0, 0, -1
     walk = Walk()
     for entry in entries:
         if walk.take(entry):
-            turn += 1
+            turn, at = turn + 1, len(found)
             found.append(PlotStep("turn", entry.seq, turn, size))
         match entry:
             case User() | Received() | ToolResult():
@@ -71,17 +72,9 @@ def steps(entries: Sequence[Entry]) -> list[PlotStep]:
                 continue  # it changes the start of the next turn, not the size of this one
             case _:
                 continue
-        _raise_turn(found, size)
+        if at >= 0:  # the size of a turn is that of its last reply
+            found[at] = replace(found[at], tokens=size)
     return found
-
-
-def _raise_turn(found: list[PlotStep], size: int) -> None:
-    """The size of a turn is that of its last reply."""
-    for index in range(len(found) - 1, -1, -1):
-        step = found[index]
-        if step.kind == "turn":
-            found[index] = PlotStep("turn", step.seq, step.n, size)
-            return
 
 
 def draw(found: Sequence[PlotStep], window: int) -> Plot:

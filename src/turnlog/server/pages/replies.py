@@ -3,11 +3,11 @@
 One query finds all of them, whatever the number of rows and of delivered replies.
 """
 
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec.structs import replace
 
-from ...channels.outbox import OutgoingReplies, OutgoingReply, State, token_of
+from ...channels.outbox import OutgoingReplies, State, token_of
 from ...core import masking
 from ...core.principals import Principal
 from ..service import Service
@@ -16,32 +16,8 @@ SHOWN_CHARS = 2_000
 """Of a waiting reply; its session has the whole text."""
 SHOWN_MAX = 50
 """The newest ones of one conversation."""
+ReplyPlaceKind: TypeAlias = Literal["log", "session"]
 STATES: tuple[State, ...] = ("waiting", "refused", "expired")
-
-
-class PendingReplyRow(Struct, frozen=True, kw_only=True):
-    """A reply that waits, was refused or expired."""
-
-    id: str
-    """Unique in the page."""
-    sender: str
-    state: State
-    since: int
-    """Unix ms, as `again`."""
-    again: int
-    attempts: int
-    why: str
-    text: str
-    """The part that was not sent yet; empty if the reply has ended."""
-
-
-class ReplyRow(Protocol):
-    @property
-    def kind(self) -> str: ...
-    @property
-    def agent(self) -> str: ...
-    @property
-    def id(self) -> str: ...
 
 
 class Replies:
@@ -53,33 +29,24 @@ class Replies:
             for place in (("log", reply.channel_id), ("session", _session_of(reply_id))):
                 self._of.setdefault((*place, reply.agent), []).append((reply_id, reply))
 
-    def counts(self, row: ReplyRow) -> dict[State, int]:
+    def counts(self, kind: ReplyPlaceKind, name: str, agent: str) -> dict[State, int]:
         """The number in each state, waiting ones first; empty if all were delivered."""
-        states = [reply.state for _, reply in self._of.get((row.kind, row.id, row.agent), ())]
+        states = [reply.state for _, reply in self._of.get((kind, name, agent), ())]
         return {state: states.count(state) for state in STATES if state in states}
 
-    def of(self, kind: Literal["log", "session"], name: str, agent: str) -> list[PendingReplyRow]:
-        """Oldest first."""
-        return [_reply(*one) for one in self._of.get((kind, name, agent), [])[-SHOWN_MAX:]]
+    def of(self, kind: ReplyPlaceKind, name: str, agent: str) -> OutgoingReplies:
+        """Oldest first, with ids that are unique in the page. The text is the part that was not sent yet; a reply that
+        has ended has none.
+        """
+        found = self._of.get((kind, name, agent), [])[-SHOWN_MAX:]
+        # Masked before cutting, because a secret is recognised only as a whole.
+        texts = [masking.mask(reply.text[: 2 * SHOWN_CHARS])[:SHOWN_CHARS] for _, reply in found]
+        return [(token_of(one, 0), replace(reply, text=text)) for (one, reply), text in zip(found, texts, strict=True)]
 
 
 async def replies_in(service: Service, who: Principal) -> Replies:
     """No replies unless the principal is an administrator, who may see the channels."""
     return Replies(await service.undelivered() if "admin" in who.scopes else [])
-
-
-def _reply(reply_id: str, reply: OutgoingReply) -> PendingReplyRow:
-    return PendingReplyRow(
-        id=token_of(reply_id, 0),
-        sender=reply.agent,
-        state=reply.state,
-        since=reply.order,
-        again=reply.not_before,
-        attempts=reply.attempts,
-        why=reply.why,
-        # Masked before cutting, because a secret is recognised only as a whole.
-        text=masking.mask(reply.text[: 2 * SHOWN_CHARS])[:SHOWN_CHARS],
-    )
 
 
 def _session_of(reply_id: str) -> str:

@@ -98,13 +98,8 @@ def compared(then: Sequence[SeenMessage], now: Sequence[SeenMessage]) -> list[Se
 
 
 def _message(message: Any) -> SeenMessage:
-    return SeenMessage(message["role"], _pieces(message["content"]))
-
-
-def _pieces(content: Any) -> list[tuple[str, str]]:
-    if isinstance(content, str):
-        return [("text", content)]
-    return [_piece(block) for block in content]
+    content = message["content"]
+    return SeenMessage(message["role"], [("text", content)] if isinstance(content, str) else list(map(_piece, content)))
 
 
 def _piece(block: dict[str, Any]) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from litestar import Response, get
 from litestar.params import Parameter
 from markupsafe import Markup, escape
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...access import Access
 from ...core.query import UNTRASHED, Hit, Query
@@ -16,7 +17,7 @@ from ...core.snippets import SNIPPET_CHARS
 from ...errors import NotFound, UsageError
 from ..markdown import honest
 from ..service import AnyRequest, acting, reading, service_of
-from .view import own_homes, path_to, show, wants_part
+from .view import own_homes, path_to, show
 
 TITLES_SHOWN = 8
 HITS_SHOWN = 40
@@ -70,19 +71,12 @@ async def search_page(
     homes = own_homes(access.principal, agent) if whose == "mine" else ()
     scope = Query(agent=agent, status=UNTRASHED, homes=homes, id=within or None)
     words = q.strip()
-    titles = await _titles(access, scope, words) if not within else []
+    # The newest sessions, if there are no words.
+    titled = replace(scope, q=words or None, limit=TITLES_SHOWN)
+    titles = (await access.sessions.list(titled)).items if not within else []
     hits = await _messages(access, scope, words, role) if words else []
-    template = "part_found.html" if wants_part(request) else "search.html"
     chosen = {"q": q, "agent": agent, "whose": whose, "role": role, "within": within}
-    return await show(request, template, titles=titles, hits=hits, chosen=chosen)
-
-
-async def _titles(access: Access, scope: Query, words: str) -> list[Session]:
-    """The newest sessions, if there are no words."""
-    page = await access.sessions.list(
-        Query(agent=scope.agent, status=scope.status, homes=scope.homes, q=words or None, limit=TITLES_SHOWN)
-    )
-    return page.items
+    return await show(request, "search.html", part="part_found.html", titles=titles, hits=hits, chosen=chosen)
 
 
 async def _messages(access: Access, scope: Query, words: str, role: str) -> list[FoundMessage]:

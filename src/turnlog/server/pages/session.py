@@ -6,7 +6,6 @@ from litestar import Response, get
 from litestar.params import Parameter
 from msgspec.structs import replace
 
-from ...core.entries import Entry
 from ...core.principals import owns
 from ...core.session import Session
 from ...core.usage import cost_of
@@ -90,7 +89,9 @@ async def original(request: AnyRequest, agent: str, sid: str, seq: int) -> Respo
     access, row = await reading(request, agent, sid)
     sessions = access.sessions
     entries = await sessions.expand(sid, seq)
-    shown = await _whole(sessions, row, entries[:ORIGINAL_MAX])
+    first = entries[:ORIGINAL_MAX]
+    # Read again for the `received` entries that hold the text of user entries.
+    shown = await read_some(sessions, row, after=first[0].seq - 1, before=first[-1].seq + 1) if first else []
     items = timelines.timeline(await with_marks(sessions, row, shown), shown)
     more = len(entries) > ORIGINAL_MAX
     [kept] = await sessions.fidelity(sid, seq)
@@ -105,8 +106,3 @@ async def fidelity(request: AnyRequest, agent: str, sid: str, seq: int) -> Respo
     access, row = await reading(request, agent, sid)
     [kept] = await access.sessions.fidelity(sid, seq)
     return await show(request, "part_fidelity.html", row=row, kept=kept)
-
-
-async def _whole(sessions: Sessions, row: Session, entries: list[Entry]) -> list[Entry]:
-    """Adds the `received` entries that hold the text of user entries."""
-    return await read_some(sessions, row, after=entries[0].seq - 1, before=entries[-1].seq + 1) if entries else []

@@ -29,7 +29,7 @@ async def sign_in(request: AnyRequest) -> Response[str]:
         service_of(request), code=form.get("code") or None, token=form.get("token", "").strip() or None
     )
     if cookie is None:
-        return await show(request, "signin.html", 401, code="", refused=True)
+        return await show(request, "signin.html", status=401, code="", refused=True)
     return lead_to("/", [admin.cookie_header(request, cookie)])
 
 
@@ -52,7 +52,12 @@ async def prefer(request: AnyRequest) -> Response[str]:
     return lead_to(local_path(form.get("next", "/")), cookies)
 
 
-async def form_of(request: AnyRequest) -> dict[str, str]:
-    """The text fields of a form; the last value of each."""
+async def pairs_of(request: AnyRequest) -> list[tuple[str, str]]:
+    """The text fields of a form, which may come several times."""
     found: Any = await request.form()
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    return [(name, value) for name, value in found.multi_items() if isinstance(value, str)]
+
+
+async def form_of(request: AnyRequest) -> dict[str, str]:
+    """The last value of each text field of a form."""
+    return dict(await pairs_of(request))

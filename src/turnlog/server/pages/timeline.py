@@ -116,7 +116,8 @@ def chat(row: Session, entries: Sequence[Entry], folds: Sequence[Compaction] = (
     path = live_path(sorted({*row.marks, *marks_of(entries)}, key=lambda mark: mark.seq), row.last_seq)
     taken = {entry.seq for entry in folds} | {mark.seq for mark in active(row.marks, row.last_seq)}
     shown = [entry for entry in entries if _is_chatted(entry, row, taken) and on_path(entry.seq, path)]
-    items = [_without(item, "folded") for item in _items(row, shown, entries)]
+    found = _items(row, shown, entries)
+    items = [replace(item, tags=tuple(tag for tag in item.tags if tag != "folded")) for item in found]
     for fold in sorted(folds, key=lambda entry: (entry.first_kept, entry.seq), reverse=True):
         at = next((n for n, item in enumerate(items) if item.seq >= fold.first_kept), len(items))
         items.insert(at, _fold_item(row, fold))
@@ -135,18 +136,11 @@ def _is_chatted(entry: Entry, row: Session, dividers: set[int]) -> bool:
             return False
 
 
-def _without(item: TimelineItem, tag: str) -> TimelineItem:
-    return replace(item, tags=tuple(one for one in item.tags if one != tag)) if tag in item.tags else item
-
-
 def timeline(row: Session, entries: Sequence[Entry]) -> list[TimelineItem]:
     """Every entry in the order of writing, including those that were rewound or folded."""
     taken = {seq for entry in entries if isinstance(entry, User) for seq in entry.from_}
-    return _items(row, [entry for entry in entries if not _is_taken(entry, taken)], entries)
-
-
-def _is_taken(entry: Entry, taken: set[int]) -> bool:
-    return isinstance(entry, Received) and entry.seq in taken
+    shown = [entry for entry in entries if not isinstance(entry, Received) or entry.seq not in taken]
+    return _items(row, shown, entries)
 
 
 def _is_said(entry: Entry, row: Session, stack: Sequence[int]) -> bool:

@@ -3,7 +3,6 @@ administrator of only some agents could otherwise create a token for the others.
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from litestar import Response, get, post
 
@@ -12,6 +11,7 @@ from ...stores.stamping import now_ms
 from ..http.auth import SCOPES, Token
 from ..http.problems import Problem, Refusal, of as problem_of_error
 from ..service import AnyRequest, Service, principal_of, service_of, token_of
+from .signin import pairs_of
 from .view import lead_to, show
 
 LASTS_MAX_DAYS = 3_650
@@ -26,8 +26,7 @@ async def tokens_page(request: AnyRequest) -> Response[str]:
 async def create_token(request: AnyRequest) -> Response[str]:
     """Shows the token's text once; nobody can show it again."""
     service = _admitted(request)
-    found: Any = await request.form()
-    pairs = [(name, value.strip()) for name, value in found.multi_items() if isinstance(value, str)]
+    pairs = [(name, value.strip()) for name, value in await pairs_of(request)]
     fields = dict(pairs)
     try:
         agents = [value for name, value in pairs if name == "agent" and value]
@@ -82,7 +81,7 @@ async def _show(
     return await show(
         request,
         "tokens.html",
-        problem.status if problem else 200,
+        problem=problem,
         tokens=found[::-1],
         used=await service.tokens.last_used(),
         own=token_of(request).id,
@@ -91,5 +90,4 @@ async def _show(
         made=made,
         text=text,
         fields=fields or {},
-        problem=problem,
     )

@@ -14,7 +14,7 @@ from ...core import usage
 from ...core.principals import Principal
 from ...core.usage import Cost, ModelUse, cost_of
 from ..daily_usage import UsageCell
-from ..service import AnyRequest, principal_of, service_of
+from ..service import AnyRequest, acting, principal_of, service_of
 from .view import lead_to, show
 
 DAYS = (7, 30, 90)
@@ -61,9 +61,7 @@ class DayPlot(Struct, frozen=True):
 
 @get("/usage")
 async def usage_page(request: AnyRequest, days: Days = 30, agent: Name = "", model: Name = "") -> Response[str]:
-    who, service = principal_of(request, "read"), service_of(request)
-    if agent:
-        service.check_agent(who, agent)
+    who, service = acting(request, "read", agent=agent or None).principal, service_of(request)
     last = datetime.now(UTC).date()
     shown = [last - timedelta(days=n) for n in range(days - 1, -1, -1)]
     counted = await service.usage.days(shown[0])

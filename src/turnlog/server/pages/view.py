@@ -35,6 +35,7 @@ from .. import markdown
 from ..http import problems
 from ..http.auth import Token
 from ..http.limits import BODY_MAX_BYTES, IMAGES_MAX, TEXT_MAX_BYTES
+from ..http.problems import Problem
 from ..service import CALLER, AnyRequest, service_of
 
 WEB = Path(web.__file__).parent
@@ -69,18 +70,9 @@ class Frame(Struct, frozen=True):
     path: str
     agents: tuple[str, ...]
 
-    @property
-    def is_admin(self) -> bool:
-        return self.who is not None and "admin" in self.who.scopes
-
-    @property
-    def may_look(self) -> bool:
-        """Whether the principal may read the sessions of others."""
-        return self.who is not None and not self.who.scopes.isdisjoint({"admin", "read"})
-
-    @property
-    def may_chat(self) -> bool:
-        return self.who is not None and not self.who.scopes.isdisjoint({"admin", "chat"})
+    def may(self, scope: Literal["chat", "read", "admin"]) -> bool:
+        """`read`: the sessions of others. An administrator may do everything."""
+        return self.who is not None and not self.who.scopes.isdisjoint({"admin", scope})
 
 
 def frame_of(request: AnyRequest) -> Frame:
@@ -104,12 +96,22 @@ def wants_part(request: AnyRequest) -> bool:
     return request.headers.get("hx-request") == "true" and "hx-history-restore-request" not in request.headers
 
 
-async def show(request: AnyRequest, template: str, status: int = 200, **values: Any) -> Response[str]:
-    frame = frame_of(request)
-    zipped = takes_gzip(request)
+async def show(
+    request: AnyRequest,
+    template: str,
+    *,
+    part: str = "",
+    status: int = 200,
+    problem: Problem | None = None,
+    **values: Any,
+) -> Response[str]:
+    """`part`: the template if htmx asks for a part. `problem`: what went wrong; the answer has its status."""
+    frame, zipped = frame_of(request), takes_gzip(request)
+    is_part = bool(part) and wants_part(request)
 
     def work() -> Response[str]:
-        return _page(fill(template, frame, **values), status, zipped)
+        html = fill(part if is_part else template, frame, part=is_part, problem=problem, **values)
+        return _page(html, problem.status if problem else status, zipped)
 
     return await asyncio.to_thread(work)
 
@@ -154,25 +156,14 @@ def wants_json(request: AnyRequest) -> bool:
     return request.headers.get("accept") == "application/json"
 
 
-def _problem_of(error: Exception, problem: problems.Problem) -> Response[Any]:
-    headers = {**HEADERS, **problems.headers_of(error)}
-    return Response(
-        problems.encode(problem), status_code=problem.status, media_type=problems.MEDIA_TYPE, headers=headers
-    )
-
-
-def _logged(request: AnyRequest, error: Exception) -> problems.Problem:
+def answer_error(request: AnyRequest, error: Exception) -> Response[Any]:
+    """An error as a page; for a script of the page as a problem document."""
     problem = problems.of(error)
     if problem.status >= 500:
         service_of(request).log.error("failed", path=request.url.path, exc_info=error)
-    return problem
-
-
-def answer_error(request: AnyRequest, error: Exception) -> Response[str]:
-    """An error as a page; for a script of the page as a problem document."""
-    problem = _logged(request, error)
     if wants_json(request):
-        return _problem_of(error, problem)
+        headers, kind = {**HEADERS, **problems.headers_of(error)}, problems.MEDIA_TYPE
+        return Response(problems.encode(problem), status_code=problem.status, media_type=kind, headers=headers)
     template = "part_error.html" if wants_part(request) else "error.html"
     frame = frame_of(request)
     # The framework's text about a path is for programs, and only in English.
@@ -190,17 +181,8 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {
-        "markdown": markdown.render,
-        "name": markdown.name,
-        "plain": markdown.plain,
-        "commas": commas,
-        "short": short,
-        "moment": moment,
-        "dollars": dollars,
-        "rev": rev,
-        "gist": gist,
-    }
+    named = (markdown.name, markdown.plain, commas, short, moment, dollars, rev, gist)
+    filters: dict[str, Any] = {"markdown": markdown.render, **{one.__name__: one for one in named}}
     limits = {"images": IMAGES_MAX, "text_bytes": TEXT_MAX_BYTES, "body_bytes": BODY_MAX_BYTES}
     shared: dict[str, Any] = {
         "limits": limits,

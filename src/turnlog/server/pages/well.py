@@ -72,7 +72,7 @@ async def well_page(request: AnyRequest) -> Response[str]:
         "well_turns": service.turns.running,
         "well_streams": len(service.streams),
         "well_connections": len(service.connections),
-        "sessions": await _count(service, request),
+        "sessions": await _count(request),
         "well_up": _lasting(time.time() - STARTED),
         "well_version": __version__,
         "well_store": service.settings.store_url().partition(":")[0],
@@ -80,7 +80,7 @@ async def well_page(request: AnyRequest) -> Response[str]:
     return await show(request, "well.html", checks=checks, numbers=numbers, ok=all(check.ok for check in checks))
 
 
-async def _count(service: Service, request: AnyRequest) -> int | str:
+async def _count(request: AnyRequest) -> int | str:
     try:
         return (await acting(request, "admin").sessions.list(Query(limit=1))).total
     except StoreUnavailable:

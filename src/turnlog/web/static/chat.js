@@ -159,7 +159,7 @@ export class Chat {
       else delete this.log.dataset[name];
     }
     this.windows.restore(anchor);
-    this.windows.refreshed(fresh);
+    this.windows.moved();
     this.composer?.picks.show(this.log.dataset.model);
     this.setHead(fresh);
     this.sidebar.take(fresh);

@@ -91,11 +91,6 @@ export class Windows {
     $("to-end").hidden = this.isAtEnd || this.scroll.scrollHeight - this.scroll.clientHeight < AT_END_PX;
   }
 
-  // The newest window begins elsewhere now: what was loaded before it may not join it.
-  refreshed() {
-    this.moved();
-  }
-
   async fetchWindow(query) {
     this.isLoading = true;
     const at = this.chat.log.dataset.at;
