@@ -260,15 +260,18 @@ def _summed(values: Any) -> bytes:
 
 def _without_whole_floats(data: bytes) -> bytes:
     """Some programs write 1.0 as 1."""
-    if b".0" not in data:  # sooner than the regular expression says so
-        return data
-    return _WHOLE_FLOAT.sub(rb"\1", data) if _MAYBE_WHOLE_FLOAT.search(data) else data
+    return _WHOLE_FLOAT.sub(rb"\1", data) if _may_have_whole_floats(data) else data
+
+
+def _may_have_whole_floats(data: bytes) -> bool:
+    # The first of the two takes a twentieth of the time, and nearly always says no.
+    return b".0" in data and _MAYBE_WHOLE_FLOAT.search(data) is not None
 
 
 def _each_summed(entries: Sequence[Entry]) -> Iterable[bytes]:
     """The same for many entries that were decoded: one call of the encoder, unless one of them needs a second look."""
     data = _sorting_encoder.encode_lines(entries)
-    return map(_summed, entries) if _MAYBE_WHOLE_FLOAT.search(data) else data.split(b"\n")
+    return map(_summed, entries) if _may_have_whole_floats(data) else data.split(b"\n")
 
 
 def _decode_values(line: bytes) -> Entry:
