@@ -131,3 +131,12 @@ def test_open_uses_the_store_of_the_settings(tmp_path):
             assert t.settings.store.durability == "os"
 
     asyncio.run(go())
+
+
+def test_the_origin_of_the_home_is_the_one_that_counted(tmp_path):
+    def origin(**given):
+        return settings.explain(settings.load(**given))[0]["origin"]
+
+    assert origin(home=tmp_path, env={"TURNLOG_HOME": "/elsewhere"}) == "flag"
+    assert origin(env={"TURNLOG_HOME": str(tmp_path)}) == "environment TURNLOG_HOME"
+    assert origin(env={"HOME": str(tmp_path)}) == "default"

@@ -15,6 +15,7 @@ import pytest
 
 import turnlog
 from turnlog.cli import app
+from turnlog.cli.chat.slash_sessions import around_match
 from turnlog.testing import check_messages
 from turnlog.turns import retry
 
@@ -496,3 +497,42 @@ async def _fill(folder, count):
             for n in range(count)
         ]
         await t.append("agent:main:cli:direct:user", *said)
+
+
+def test_a_deletion_that_nobody_confirms_is_an_error_and_deletes_nothing(here, monkeypatch):
+    here("chat", "-p", "keep this", "--new", "--label", "kept")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    code, out, err = here("sessions", "delete", "kept")
+    assert (code, out) == (2, "")
+    assert "nothing was deleted" in err
+    code, out, err = here("sessions", "delete", "kept", "--json")
+    assert (code, out, err["error"]) == (2, None, "nothing was deleted")
+    assert here("sessions", "list", "--json")[1]["total"] == 1
+
+
+@pytest.mark.parametrize("command", [("sessions", "pin"), ("sessions", "rewind"), ("expand",)])
+def test_an_entry_that_does_not_exist_is_called_missing(here, command):
+    here("chat", "-p", "hi", "--new", "--label", "short")
+    code, _, err = here(*command, "short", "99", "--json")
+    assert code == 2
+    assert err["error"].endswith("has no entry 99")
+    assert err["hint"] == "It has entries 1 to 4."
+
+
+def test_an_unknown_scope_is_named(here):
+    code, _, err = here("token", "create", "bob", "--scope", "chats", "--json")
+    assert (code, err["error"]) == (2, "'chats' is not a scope")
+
+
+def test_history_refuses_what_is_not_a_number(typed):
+    out = typed("/history x", "/quit")
+    assert "'x' is not a number" in out
+    assert "Usage: /history [n]" in out
+
+
+def test_a_hit_of_search_shows_its_match_on_a_narrow_screen():
+    line = around_match("many words before it " * 5 + "«needle» and after", 40)
+    assert "«needle»" in line
+    assert line.startswith("…")
+    assert len(line) <= 40
+    assert around_match("short «hit»", 40) == "short «hit»"

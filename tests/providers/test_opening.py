@@ -68,7 +68,6 @@ def test_files_are_named_after_the_colon(tmp_path, monkeypatch):
         ("scripted:", "scripted:FILE"),
         ("claude-sonnet-5", "anthropic:claude-sonnet-5"),
         ("gpt-5.5", "openai:gpt-5.5"),
-        (":", "offline"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest_and_all_forms(name, meant):
@@ -83,3 +82,11 @@ def test_only_what_is_meant_is_imported():
     code = "import sys; from turnlog.providers import opening; opening.open_provider('offline'); print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(run.stdout.split()) & {"anthropic", "openai", "httpx", "xllamacpp", "turnlog.providers.scripted"}
+
+
+@pytest.mark.parametrize("name", [":", "foo:bar", "x"])
+def test_a_name_near_to_no_provider_gets_no_suggestion(name):
+    with pytest.raises(UsageError) as caught:
+        open_provider(name, env={})
+    assert str(caught.value) == f"{name!r} is not a known model"
+    assert "offline" in caught.value.hint

@@ -105,9 +105,9 @@ def _unknown(name: str) -> UsageError:
 
     kind = name.partition(":")[0].lower()
     known = {"claude": "anthropic", "gpt": "openai"}.get(kind.partition("-")[0])
-    nearest = known or next(iter(get_close_matches(kind, FORMS, 1, cutoff=0.3)), "offline")
-    meant = f"{nearest}:{name}" if known else FORMS[nearest]
+    near = get_close_matches(kind, FORMS, 1, cutoff=0.5)
+    meant = f"{known}:{name}" if known else FORMS[near[0]] if near else ""
     return UsageError(
-        f"{name[:200]!r} is not a known model; did you mean {meant}?",
+        f"{name[:200]!r} is not a known model" + (f"; did you mean {meant}?" if meant else ""),
         hint=f"Use one of {', '.join(FORMS.values())}.",
     )

@@ -317,6 +317,7 @@ class Sessions:
     async def check_rewind(self, row: Session, to: int) -> None:
         """UsageError unless a turn ended at entry `to`."""
         self.admit(row, write=True)
+        check_entry(row, to)
         if not await reading.ends_a_turn(self._store, row, to):
             turns.check_end((await self.transcript(row.id)).entries, to)
 

@@ -2,14 +2,15 @@
 
 from ..core import compaction, history, tokens
 from ..core.entries import MESSAGES, Entry, Transcript
-from ..core.session import Session
+from ..core.session import Session, check_entry
 from ..errors import UsageError
 from ..stores import Store
 from . import reading
 
 
 async def check_message(store: Store, row: Session, target: int) -> None:
-    found = await reading.read(store, row, after=target - 1, limit=1) if target > 0 else []
+    check_entry(row, target)
+    found = await reading.read(store, row, after=target - 1, limit=1)
     if not found or not isinstance(found[0], MESSAGES):
         raise UsageError(f"entry {target} is not a message", hint="Pin a user, assistant or tool_result entry.")
 

@@ -13,7 +13,7 @@ from ..core import history, oversized, paging, turns
 from ..core.entries import MESSAGES, Compaction, Entry, Received, User
 from ..core.outline import bare
 from ..core.oversized import OversizedTail
-from ..core.session import Interval, Session, active, marks_of, pinned
+from ..core.session import Interval, Session, active, check_entry, marks_of, pinned
 from ..core.user_content import with_words
 from ..errors import Corrupt, NotFound, UsageError
 from ..stores import Store
@@ -264,6 +264,7 @@ async def covered(store: Store, row: Session, seq: int | None) -> AsyncGenerator
     seq = seq or (stack[-1].seq if stack else None)
     if seq is None:
         raise UsageError("no compaction is active in this session", hint="All messages are shown as they are.")
+    check_entry(row, seq)
     match await read(store, row, after=seq - 1, limit=1):
         case [Compaction() as entry]:
             async for page in pages(store, row, entry.covers[0] - 1, entry.first_kept):

@@ -210,6 +210,8 @@ def load(
         if name not in values:
             values[name] = value
             origins[name] = f"preset {preset}"
+    if home or env.get("TURNLOG_HOME"):
+        origins["home"] = "flag" if home else "environment TURNLOG_HOME"
     return _assemble(folder, values, origins)
 
 
@@ -343,7 +345,7 @@ def _variable(name: str) -> str:
 def explain(settings: Settings) -> list[dict[str, Any]]:
     """Each value and its origin, as `turnlog config` prints them."""
     rows: list[dict[str, Any]] = [
-        {"key": "home", "value": str(settings.home), "origin": "TURNLOG_HOME, --home or default"}
+        {"key": "home", "value": str(settings.home), "origin": settings.origins.get("home", "default")}
     ]
     for section in SECTIONS:
         for key, value in msgspec.structs.asdict(getattr(settings, section)).items():

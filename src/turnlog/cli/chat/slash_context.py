@@ -73,11 +73,11 @@ async def undo_compact(chat: "Chat", console: "Console", rest: str) -> None:
 
 
 async def expand(chat: "Chat", console: "Console", rest: str) -> None:
-    for line in lines_of(await chat.t.sessions.expand(chat.row.id, _number(rest, "/expand [seq]")), chat.words):
+    for line in lines_of(await chat.t.sessions.expand(chat.row.id, number(rest, "/expand [seq]")), chat.words):
         console.show(line)
 
 
-def _number(text: str, usage: str) -> int | None:
+def number(text: str, usage: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal():
@@ -87,7 +87,7 @@ def _number(text: str, usage: str) -> int | None:
 
 async def rewind(chat: "Chat", console: "Console", rest: str) -> None:
     """Goes back before a turn, and puts its message at the prompt to be edited."""
-    count = _number(rest, "/rewind [n]") or 1
+    count = number(rest, "/rewind [n]") or 1
     entries = (await chat.t.sessions.transcript(chat.row.id)).entries
     place = place_before(entries, count)
     if place is None:
@@ -117,7 +117,7 @@ def _words_at(entries: Transcript, seq: int) -> str:
 
 
 async def pin(chat: "Chat", console: "Console", rest: str) -> None:
-    seq = _number(rest, "/pin [seq]")
+    seq = number(rest, "/pin [seq]")
     if seq is None:
         seq = last_said((await chat.t.sessions.transcript(chat.row.id)).entries)
     chat.row = await chat.t.sessions.pin(chat.row.id, seq)
@@ -131,7 +131,7 @@ def last_said(entries: Transcript) -> int:
 
 
 async def unpin(chat: "Chat", console: "Console", rest: str) -> None:
-    seq = _number(rest, "/unpin [seq]")
+    seq = number(rest, "/unpin [seq]")
     if seq is None and not chat.row.pins:
         console.show(chat.words("nothing_pinned"))
         return

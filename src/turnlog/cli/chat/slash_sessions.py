@@ -8,8 +8,9 @@ from ...core.query import UNTRASHED, Query
 from ...core.session import Session
 from ...errors import Ambiguous, NotFound
 from ..commands.sessions import listing, marked
-from ..escaping import inline
+from ..escaping import cut, escape, inline, width
 from ..session_names import called, shown_key
+from .slash_context import number
 from .transcript_view import lines_of
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ async def _named(chat: "Chat", console: "Console", name: str) -> Session | None:
 
 async def history(chat: "Chat", console: "Console", rest: str) -> None:
     loaded = await chat.t.sessions.transcript(chat.row.id)
-    lines = lines_of(loaded.entries, chat.words, last=int(rest) if rest.isdecimal() and int(rest) else SAID)
+    lines = lines_of(loaded.entries, chat.words, last=number(rest, "/history [n]") or SAID)
     for line in lines or [chat.words("nothing_said")]:
         console.show(line)
 
@@ -117,9 +118,18 @@ async def search(chat: "Chat", console: "Console", rest: str) -> None:
     for hit in hits:
         mark = "*" if hit.session_id == chat.row.id else " "
         about = f"{hit.time[:10]} [{hit.role}, {hit.state}]"
-        console.show(inline(f"{mark} {hit.session_id} {hit.seq} {about} {marked(hit)}", console.columns - 1))
+        head = escape(f"{mark} {hit.session_id} {hit.seq} {about} ")
+        console.show(head + around_match(inline(marked(hit)), console.columns - 1 - len(head)))
     if not hits:
         console.show(chat.words("no_hits", words=inline(rest, 60)))
+
+
+def around_match(text: str, room: int) -> str:
+    """The part of a marked snippet that shows its first match, not wider than `room` cells."""
+    before = text.find("«") - room // 4
+    if before > 0 and width(text) > room:
+        text = "…" + text[before:]
+    return cut(text, max(room, 1))
 
 
 async def recall(chat: "Chat", console: "Console", rest: str) -> None:

@@ -113,10 +113,20 @@ def rename(session: str, title: str) -> None:
 async def delete(t: "Turnlog", flags: Flags, session: str, yes: bool) -> None:
     """Delete a session, for good."""
     row = await resolve(t, flags, session)
-    if not yes and not click.confirm(f"Delete {called(row)} with {row.message_count} messages for good?"):
+    question = f"Delete {called(row)} with {row.message_count} messages for good?"
+    if not yes and (flags.json or not _agreed(question)):
         raise UsageError("nothing was deleted", hint="Say yes, or give --yes.")
     await t.sessions.delete(row.id)
     report({"id": row.id}, f"Deleted: {called(row)}")
+
+
+def _agreed(question: str) -> bool:
+    """No answer, because the input ended or Ctrl-C was pressed, is a no."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        click.echo(err=True)
+        return False
 
 
 @sessions.command()

@@ -222,6 +222,9 @@ def _checked_name(name: str) -> str:
 
 
 def _checked_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
-    if not scopes or not set(scopes) <= set(SCOPES):
-        raise UsageError("a token needs a scope", hint=f"Give one or more of {', '.join(SCOPES)}.")
+    hint = f"Give one or more of {', '.join(SCOPES)}."
+    if not scopes:
+        raise UsageError("a token needs a scope", hint=hint)
+    if unknown := [scope for scope in scopes if scope not in SCOPES]:
+        raise UsageError(f"{unknown[0][:80]!r} is not a scope", hint=hint)
     return tuple(scope for scope in SCOPES if scope in scopes)
