@@ -23,7 +23,7 @@ from turnlog.core.entries import Assistant, Entry, User
 from turnlog.core.rows import FOLD
 from turnlog.core.searchable import units
 from turnlog.stores import Store
-from turnlog.stores.postgres.searching import lexemes_of
+from turnlog.stores.postgres.lexemes import words_of
 
 PER_SESSION = 10
 NUMBER = "4711"
@@ -64,7 +64,7 @@ AT_ONCE = 20_000
 def lexemes(entry: Entry) -> str:
     """What the store indexes of the entry, as SQL; without the session's number, which is a lexeme too."""
     (unit,) = units(entry, {})
-    return ", ".join(f"'{lexeme}'" for lexeme in lexemes_of(unit) if lexeme != NUMBER)
+    return ", ".join(f"'{lexeme}'" for lexeme in words_of(unit).split() if lexeme != NUMBER)
 
 
 def load(url: str, first: int, last: int) -> None:

@@ -1,6 +1,7 @@
 """The import rule, the size of things, and what `import turnlog` costs, checked from the source itself."""
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -115,6 +116,26 @@ def test_every_lint_exception_has_its_reason_on_the_same_line():
     for path in (path for folder in folders for path in folder.rglob("*.py") if "site-packages" not in path.parts):
         bare = re.findall(r"^.*# noqa(?:: [A-Z\d, ]+)?$", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert not bare, f"{path}: {bare}"
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples"])
+def test_names_that_benchmarks_and_examples_import_exist(folder):
+    """Most of them are not run here: their packages need not be there."""
+    wanted = {
+        (node.module, name.name): path
+        for path in (SRC.parents[1] / folder).rglob("*.py")
+        if "site-packages" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "turnlog"
+        for name in node.names
+    }
+    for (module, name), path in wanted.items():
+        assert importlib.util.find_spec(module), f"{path}: there is no {module}"
+        try:
+            there = importlib.import_module(module)
+        except ImportError:
+            continue
+        assert hasattr(there, name) or importlib.util.find_spec(f"{module}.{name}"), f"{path}: {module} has no {name}"
 
 
 def test_import_turnlog_is_light():
