@@ -101,7 +101,7 @@ async def timed(call: Callable[[int], Awaitable[object]], sessions: int, times: 
         began = time.perf_counter()
         await call(number)
         samples.append((time.perf_counter() - began) * 1000)
-    return statistics.median(samples), statistics.quantiles(samples, n=10)[-1]
+    return statistics.median(samples), statistics.quantiles(samples, n=10)[-1] if times > 1 else samples[0]
 
 
 async def measure(store: Store, count: int) -> dict[str, tuple[float, float]]:
@@ -115,13 +115,17 @@ async def measure(store: Store, count: int) -> dict[str, tuple[float, float]]:
         hits = await store.search(f"QX-{number}", scope=Query(limit=20))
         assert any(hit.session_id == f"s{number}" for hit in hits)
 
+    async def list_all(_: int) -> None:
+        assert (await store.find(Query(agent="main", limit=50))).total >= count
+
     async def list_at(key: str) -> None:
         assert (await store.find(Query(key=key))).items
 
     return {
         "append": await timed(append, count),
         "resume": await timed(lambda number: sessions.load(f"s{number}"), count),
-        "list": await timed(lambda _: store.find(Query(agent="main", limit=50)), count, 20),
+        "list, counted": await timed(list_all, count, 1),
+        "list": await timed(list_all, count, 20),
         "list of one": await timed(lambda number: list_at(f"agent:main:web:direct:p{number}"), count),
         "search, rare word": await timed(search, count, 20),
     }

@@ -6,6 +6,8 @@ A table that fits in a page is read whole by any planner, so leases, facts and l
 
 import asyncio
 import os
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +16,7 @@ from turnlog import Query
 from turnlog.convlog import Filter, open_convlog
 from turnlog.core.query import UNTRASHED
 from turnlog.core.rows import FOLD
+from turnlog.stores.postgres import statements
 from turnlog.stores.postgres.pool import PostgresPool
 from turnlog.testing import answered, entry, opened, said
 
@@ -241,3 +244,29 @@ def test_a_keyword_is_looked_for_in_the_blocks_that_may_have_it(tmp_path, monkey
             assert f"Seq Scan on {table}" not in plan, f"{sql}\n{values}\n{plan}"
         if "pieces" in sql:
             assert ("blocks_pkey" if "found" in sql else "blocks_pieces") in plan, f"{sql}\n{values}\n{plan}"
+
+
+def test_the_total_of_a_long_list_is_remembered_for_a_while_and_that_of_a_short_one_is_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(statements, "MANY_SESSIONS", 5)
+    here = postgres.server()
+
+    async def run(url):
+        async with turnlog.open_store(url) as one, turnlog.open_store(url) as other:
+            for n in range(6):
+                async with one.lease(f"s{n}") as lease:
+                    await one.append(f"s{n}", [opened(f"s{n}", peer=f"p{n}")], lease=lease)
+            assert (await one.find(Query())).total == 6
+            await other.delete("s0")
+            page = await one.find(Query())
+            assert (page.total, len(page.items)) == (6, 5)
+            assert (await one.find(Query(key="agent:main:cli:direct:p0"))).total == 0
+            later = time.monotonic() + statements.TOTAL_KEPT_S
+            monkeypatch.setattr(statements, "time", SimpleNamespace(monotonic=lambda: later))
+            assert (await one.find(Query())).total == 5
+            await other.delete("s1")
+            monkeypatch.setattr(statements, "time", SimpleNamespace(monotonic=lambda: later + statements.TOTAL_KEPT_S))
+            assert (await one.find(Query())).total == 4
+            await other.delete("s2")
+            assert (await one.find(Query())).total == 3
+
+    asyncio.run(run(here.url(here.database(tmp_path))))

@@ -1,5 +1,6 @@
 """Queries to PostgreSQL: rows, entries, lists; and how a row is stored in its columns."""
 
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
@@ -141,23 +142,55 @@ async def readable_pages(
         after, count = page[-1].seq, paging.next_count(page)
 
 
-async def find(db: PostgresPool, query: Query) -> tuple[Page[Session], bool]:
+MANY_SESSIONS = 10_000
+TOTAL_KEPT_S = 10.0
+
+
+class LargeTotals:
+    """Remembers for ten seconds how many sessions a long list has: to count a million takes longer than to read a page.
+
+    Totals of fewer than MANY_SESSIONS are always counted.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[int, float]] = {}
+
+    def get(self, asked: str) -> int | None:
+        total, until = self._kept.get(asked, (None, 0.0))
+        return total if time.monotonic() < until else None
+
+    def keep(self, asked: str, total: int) -> None:
+        if total < MANY_SESSIONS:
+            self._kept.pop(asked, None)
+            return
+        now = time.monotonic()
+        self._kept = {name: kept for name, kept in self._kept.items() if now < kept[1]}
+        self._kept[asked] = total, now + TOTAL_KEPT_S
+
+
+async def find(db: PostgresPool, query: Query, totals: LargeTotals) -> tuple[Page[Session], bool]:
     """The page, and whether there are rows of an older version: they must be rebuilt, and the page read again."""
     where, values = conditions(query)
+    asked = repr((where, values))
+    known = totals.get(asked)
     names = sql.RANKS[query.sort]
     page, more = where, queries.place(query) or ()
     if more:
         page = [*where, f"({_listed(names, 's.{}')}) < ({_listed(names, '%s')})"]
     shown = f"SELECT s.* FROM turnlog.sessions s{sql.where(page)} ORDER BY {_listed(names, 's.{} DESC')} LIMIT %s"
     has_older = "false" if sql.names_sessions(query) else f"(SELECT turnlog.{HAS_OLDER}())"
-    # One statement, so that the page and the total are from the same moment.
+    total, counted = f"(SELECT count(*) FROM turnlog.sessions s{sql.where(where)})", values
+    if known is not None:
+        total, counted = "%s::bigint", [known]
+    # One statement, so that the page and a total that is counted are from the same moment.
     found = await db.all(
-        f"SELECT (SELECT count(*) FROM turnlog.sessions s{sql.where(where)}), p.meta_json,"
-        f" {has_older} FROM (SELECT 1) one LEFT JOIN"
+        f"SELECT {total}, p.meta_json, {has_older} FROM (SELECT 1) one LEFT JOIN"
         f" ({shown}) p ON true ORDER BY {_listed(names, 'p.{} DESC')}",
-        (*values, *values, *more, query.limit + 1),
+        (*counted, *values, *more, query.limit + 1),
     )
     rows = [decode_row(line) for _, line, _ in found if line is not None]
+    if known is None:
+        totals.keep(asked, found[0][0])
     return queries.page(query, rows, found[0][0]), found[0][2] or any(row.fold < FOLD for row in rows)
 
 

@@ -70,6 +70,7 @@ class PostgresStore:
             granted=self._leases.granted,
         )
         self._searcher = Searcher(self.read)
+        self._totals = statements.LargeTotals()
         self._indexing = IndexTimer(lambda: indexing.index_some(self._db), self._db.spawn)
         self.ledger = PostgresLedger(self._db, self._notifier, clock, durable=durable)
 
@@ -153,10 +154,10 @@ class PostgresStore:
 
     async def find(self, query: Query) -> Page[Session]:
         query = queries.check(query)
-        page, older = await self._replica.answer(query, lambda db: statements.find(db, query))
+        page, older = await self._replica.answer(query, lambda db: statements.find(db, query, self._totals))
         if older:
             await indexing.refold_older(self._db, self._writer.forget)
-            page, _ = await statements.find(self._db, query)
+            page, _ = await statements.find(self._db, query, self._totals)
         return page
 
     async def search(self, words: str, *, scope: Query | None = None, before: int | None = None) -> list[Hit]:
