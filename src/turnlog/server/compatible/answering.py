@@ -148,8 +148,8 @@ async def _started(
         if claim is not None:
             await claim.drop()
         raise
-    if claim is not None:
-        await claim.keep(call.session_id, call.turn)
+    if claim is not None and (call.session_id, call.turn) != claim.made:
+        await claim.keep(session=call.session_id, turn=call.turn)
     return call, left_out
 
 

@@ -19,8 +19,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from ...settings import ServerSettings
-from .limits import RETRY_AFTER_S
-from .problems import Refusal
+from .problems import Refusal, later
 
 CONNECTIONS_MAX = 16_384
 """The limit where the process may open any number of files: a connection takes memory too."""
@@ -217,4 +216,4 @@ def _no_room() -> Refusal:
 
 
 def _later(what: str, status: int, hint: str) -> Refusal:
-    return Refusal(what, status=status, code="connections", hint=hint, headers={"Retry-After": str(RETRY_AFTER_S)})
+    return later(what, hint, status=status, code="connections")

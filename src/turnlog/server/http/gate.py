@@ -86,10 +86,7 @@ class Gate:
             receive = _limited(request, receive, self._service.settings.server.body_idle_s)
         except TurnlogError as error:  # a refusal, or the store is unavailable
             self._service.metrics.refused.labels(problems.of(error).code).inc()
-            if request.is_compatible:
-                await _refuse_in_family(request, error, request.sender(send))
-            else:
-                await _refuse(request, error, request.sender(send))
+            await _refuse(request, error, request.sender(send))
         else:
             method, receive, send = methods.adapted(request.method, request.path, receive, send)
             with tracing.continuing(request.trace):
@@ -333,42 +330,28 @@ async def _soon(receive: Receive, idle_s: float) -> Any:
         async with asyncio.timeout(idle_s):
             return await receive()
     except TimeoutError as error:
-        raise Refusal(
-            "the body stopped arriving",
-            status=408,
-            code="timeout",
-            hint="Send it again.",
-            headers={"Connection": "close"},
-        ) from error
-
-
-async def _refuse_in_family(request: GatedRequest, error: TurnlogError, send: Send) -> None:
-    """Answers in the shape that the client's SDK reads."""
-    body = errors.encode(errors.body_of(error, request.family, request.request_id))
-    own = [(name.encode(), value.encode()) for name, value in errors.headers_of(error).items()]
-    kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    start: Any = {
-        "type": "http.response.start",
-        "status": errors.status_of(error, request.family),
-        "headers": [*kind, *own],
-    }
-    await send(start)
-    end: Any = {"type": "http.response.body", "body": b"" if request.method == "HEAD" else body, "more_body": False}
-    await send(end)
+        close = {"Connection": "close"}
+        what, hint = "the body stopped arriving", "Send it again."
+        raise Refusal(what, status=408, code="timeout", hint=hint, headers=close) from error
 
 
 async def _refuse(request: GatedRequest, error: TurnlogError, send: Send) -> None:
-    """Answers with a problem document; a browser without a token is redirected to the sign-in page."""
-    wants_page = "text/html" in request.header(b"accept") and not request.path.startswith(("/api/", "/metrics"))
-    headers = [(name.lower().encode(), value.encode()) for name, value in problems.headers_of(error).items()]
+    """Answers with a problem document, or in the shape that the client's SDK reads; a browser without a token is
+    redirected to the sign-in page.
+    """
     problem = problems.of(error)
-    if problem.status == 401 and wants_page and request.method in SAFE:
-        start: Any = {"type": "http.response.start", "status": 303, "headers": [(b"location", b"/signin")]}
-        body = b""
-    else:
-        body = problems.encode(problem)
-        kind = [(b"content-type", problems.MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
-        start = {"type": "http.response.start", "status": problem.status, "headers": [*kind, *headers]}
+    wants_page = "text/html" in request.header(b"accept") and not request.path.startswith(("/api/", "/metrics"))
+    status, body, fields = problem.status, problems.encode(problem), problems.headers_of(error)
+    kind = problems.MEDIA_TYPE
+    if request.is_compatible:
+        status, kind = errors.status_of(error, request.family), "application/json"
+        body = errors.encode(errors.body_of(error, request.family, request.request_id))
+        fields = errors.headers_of(error)
+    fields = {"content-type": kind, "content-length": str(len(body)), **fields}
+    if status == 401 and wants_page and request.method in SAFE and not request.is_compatible:
+        status, body, fields = 303, b"", {"location": "/signin"}
+    headers = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
+    start: Any = {"type": "http.response.start", "status": status, "headers": headers}
     await send(start)
     end: Any = {"type": "http.response.body", "body": b"" if request.method == "HEAD" else body, "more_body": False}
     await send(end)

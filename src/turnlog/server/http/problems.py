@@ -14,6 +14,7 @@ from ...core.entries import REFUSED_CONTENT
 from ...errors import TurnlogError, UsageError
 
 MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 1
 
 _TITLES = {
     400: "Bad request",
@@ -77,6 +78,11 @@ class Refusal(TurnlogError):
         self.status = status
         self.code = code
         self.headers = dict(headers or {})
+
+
+def later(what: str, hint: str, *, status: int, code: str, after_s: int = RETRY_AFTER_S) -> Refusal:
+    """Refuses what may be sent again after so many seconds."""
+    return Refusal(what, hint=hint, status=status, code=code, headers={"Retry-After": str(after_s)})
 
 
 def unauthorized(message: str, hint: str) -> Refusal:
