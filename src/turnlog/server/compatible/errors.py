@@ -179,6 +179,11 @@ def headers_of(error: Exception) -> dict[str, str]:
     return found
 
 
+def answer_of(error: Exception, family: Family, request_id: str) -> tuple[int, dict[str, str], bytes]:
+    """(status, headers, body as JSON)"""
+    return status_of(error, family), headers_of(error), encode(body_of(error, family, request_id))
+
+
 def encode(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)

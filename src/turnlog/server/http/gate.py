@@ -344,9 +344,8 @@ async def _refuse(request: GatedRequest, error: TurnlogError, send: Send) -> Non
     status, body, fields = problem.status, problems.encode(problem), problems.headers_of(error)
     kind = problems.MEDIA_TYPE
     if request.is_compatible:
-        status, kind = errors.status_of(error, request.family), "application/json"
-        body = errors.encode(errors.body_of(error, request.family, request.request_id))
-        fields = errors.headers_of(error)
+        status, fields, body = errors.answer_of(error, request.family, request.request_id)
+        kind = "application/json"
     fields = {"content-type": kind, "content-length": str(len(body)), **fields}
     if status == 401 and wants_page and request.method in SAFE and not request.is_compatible:
         status, body, fields = 303, b"", {"location": "/signin"}
