@@ -130,14 +130,16 @@ async def accept_message(request: AnyRequest, agent: str, data: ChatBody) -> tup
         raise later(str(error), hint, status=429, code="queue_full", after_s=RETRY_AFTER_S) from error
 
 
-def stream(request: AnyRequest, session_id: str, frames: AsyncGenerator[bytes]) -> EventStream:
+def stream(request: AnyRequest, session_id: str | None, frames: AsyncGenerator[bytes]) -> EventStream:
+    """`session_id`: None for the live stream of a page, which is not about one session."""
     service = service_of(request)
+    told = {"session": session_id} if session_id else {}
     return EventStream(
         frames,
         streams=service.streams,
         may_listen=service.may_listen(token_of(request), session_id),
-        on_error=lambda error: service.log.error("stream", session=session_id, exc_info=error),
-        headers=[(b"turnlog-session", session_id.encode())],
+        on_error=lambda error: service.log.error("stream" if told else "live", **told, exc_info=error),
+        headers=[(b"turnlog-session", session_id.encode())] if session_id else (),
     )
 
 

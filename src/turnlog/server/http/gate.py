@@ -100,9 +100,9 @@ class Gate:
         if not self._is_our_name(host):
             raise Refusal("this server does not have that name", status=403, code="host", hint=_HOST_HINT)
         origin = request.header(b"origin")
-        if origin and origin.partition("://")[2].lower() != host.lower():
-            raise Refusal("the request comes from another site", status=403, code="origin", hint=_ORIGIN_HINT)
-        if request.header(b"sec-fetch-site") in ("cross-site", "same-site") and request.method not in SAFE:
+        is_other = bool(origin) and origin.partition("://")[2].lower() != host.lower()
+        crosses = request.header(b"sec-fetch-site") in ("cross-site", "same-site") and request.method not in SAFE
+        if is_other or crosses:
             raise Refusal("the request comes from another site", status=403, code="origin", hint=_ORIGIN_HINT)
 
     def _is_our_name(self, host: str) -> bool:
@@ -128,12 +128,10 @@ class Gate:
             self._service.note_use(token)
             if not self._asks.take(token.id):
                 raise too_many()
+        elif not request.is_public and presented:
+            raise unauthorized("the token is not valid", _WRONG_HINT)
         elif not request.is_public:
-            raise (
-                unauthorized("the token is not valid", _WRONG_HINT)
-                if presented
-                else unauthorized("a token is needed", _NEEDED_HINT)
-            )
+            raise unauthorized("a token is needed", _NEEDED_HINT)
 
     def _check_room(self, request: "GatedRequest") -> None:
         token_id = request.token.id if request.token else None
@@ -232,10 +230,6 @@ class GatedRequest:
         return self.path.startswith(addresses.PREFIX)
 
     @property
-    def body_max_bytes(self) -> int:
-        return reading.BODY_MAX_BYTES if self.is_compatible else BODY_MAX_BYTES
-
-    @property
     def family(self) -> errors.Family:
         return errors.family_of(self.path, bool(self.header(b"anthropic-version")))
 
@@ -299,7 +293,7 @@ def _known(method: str) -> str:
 def _limited(request: GatedRequest, receive: Receive, idle_s: float) -> Receive:
     """Receives the body; an error if it stops arriving or is too large."""
     length = request.header(b"content-length")
-    most = request.body_max_bytes
+    most = reading.BODY_MAX_BYTES if request.is_compatible else BODY_MAX_BYTES
     if length.isdecimal() and int(length) > most:
         raise too_large("the body", most)
     seen = 0
@@ -319,20 +313,16 @@ def _limited(request: GatedRequest, receive: Receive, idle_s: float) -> Receive:
 
 async def _rest_of(request: GatedRequest, receive: Receive, idle_s: float) -> Any:
     is_here = request.connection is not None and request.connection.has_whole_request
-    message: Any = await (receive() if is_here else _soon(receive, idle_s))
-    if message["type"] == "http.disconnect":
-        raise Refusal("the client left before the end of the body", code="incomplete", hint="Send it again.")
-    return message
-
-
-async def _soon(receive: Receive, idle_s: float) -> Any:
     try:
-        async with asyncio.timeout(idle_s):
-            return await receive()
+        async with asyncio.timeout(None if is_here else idle_s):
+            message: Any = await receive()
     except TimeoutError as error:
         close = {"Connection": "close"}
         what, hint = "the body stopped arriving", "Send it again."
         raise Refusal(what, status=408, code="timeout", hint=hint, headers=close) from error
+    if message["type"] == "http.disconnect":
+        raise Refusal("the client left before the end of the body", code="incomplete", hint="Send it again.")
+    return message
 
 
 async def _refuse(request: GatedRequest, error: TurnlogError, send: Send) -> None:
