@@ -8,19 +8,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from markupsafe import Markup, escape
+from pygments import token as tokens
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
-from pygments.token import (
-    Comment,
-    Generic,
-    Keyword,
-    Literal,
-    Name,
-    Number,
-    Operator,
-    String,
-    _TokenType,  # pyright: ignore[reportPrivateUsage]
-)
 
 COLOURED_MAX_CHARS = 20_000
 LANGUAGES: Mapping[str, str] = {
@@ -63,25 +53,25 @@ LANGUAGES: Mapping[str, str] = {
     }.items()
     for name in names.split()
 }
-CLASSES: Mapping[_TokenType, str] = {
-    Comment: "c",
-    Keyword: "k",
-    Operator.Word: "k",
-    String: "s",
-    Literal: "m",
-    Number: "m",
-    Name.Function: "f",
-    Name.Class: "f",
-    Name.Decorator: "b",
-    Name.Builtin: "b",
-    Name.Tag: "k",
-    Name.Attribute: "b",
-    Generic.Inserted: "i",
-    Generic.Deleted: "d",
-    Generic.Heading: "f",
-    Generic.Subheading: "c",
-    Generic.Prompt: "c",
-    Generic.Output: "o",
+CLASSES: Mapping[tokens._TokenType, str] = {
+    tokens.Comment: "c",
+    tokens.Keyword: "k",
+    tokens.Operator.Word: "k",
+    tokens.String: "s",
+    tokens.Literal: "m",
+    tokens.Number: "m",
+    tokens.Name.Function: "f",
+    tokens.Name.Class: "f",
+    tokens.Name.Decorator: "b",
+    tokens.Name.Builtin: "b",
+    tokens.Name.Tag: "k",
+    tokens.Name.Attribute: "b",
+    tokens.Generic.Inserted: "i",
+    tokens.Generic.Deleted: "d",
+    tokens.Generic.Heading: "f",
+    tokens.Generic.Subheading: "c",
+    tokens.Generic.Prompt: "c",
+    tokens.Generic.Output: "o",
 }
 
 
@@ -109,7 +99,7 @@ def _span(kind: str, text: str) -> str:
 
 
 @lru_cache(maxsize=512)
-def _class_of(token: _TokenType) -> str:
+def _class_of(token: tokens._TokenType) -> str:
     return next((CLASSES[kind] for kind in reversed(token.split()) if kind in CLASSES), "")
 
 

@@ -125,9 +125,10 @@ def _next_blocks(rest: str, env: dict[str, Any]) -> _Blocks:
     tokens = _parser().parse(window, env)
     tops = [index for index, token in enumerate(tokens) if token.level == 0 and token.nesting >= 0]
     if len(tops) > 1:
-        last = tokens[tops[-1]].map
+        place = tokens[tops[-1]].map
+        last = place[0] if place else 0
         blocks = [_html(tokens[start:end], env) for start, end in pairwise(tops)]
-        return _Blocks(blocks, _offset(window, last[0] if last else 0))
+        return _Blocks(blocks, sum(len(line) + 1 for line in window.split("\n", last)[:last]))
     if len(window) < len(rest):
         return _long_block(rest, tokens[0] if tokens else None)
     return _Blocks([_html(tokens, env)] if tops else [], 0)
@@ -145,13 +146,6 @@ def _long_block(rest: str, first: Token | None) -> _Blocks:
     end = gap.end() if gap else len(rest)
     html = Markup('<p class="plain">{}</p>').format(rest[:end].rstrip("\n"))
     return _Blocks([html], end if end < len(rest) else 0)
-
-
-def _offset(text: str, line: int) -> int:
-    at = 0
-    for _ in range(line):
-        at = text.index("\n", at) + 1
-    return at
 
 
 def _html(tokens: Sequence[Token], env: MutableMapping[str, Any]) -> Markup:

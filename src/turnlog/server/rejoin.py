@@ -11,18 +11,8 @@ from functools import partial
 from typing import TypeVar
 
 from ..access import Access
-from ..core.entries import (
-    REFUSED_CONTENT,
-    Approval,
-    ApprovalAnswer,
-    Assistant,
-    Entry,
-    Erasure,
-    Failed,
-    Received,
-    User,
-    text_of,
-)
+from ..core import entries as kinds
+from ..core.entries import REFUSED_CONTENT, Entry, text_of
 from ..core.events import Done, ErrorEvent, Event, Snapshot, Stopped, of_answer, of_request
 from ..core.session import Session
 from ..core.turns import as_retried, end_of, first, live_starts
@@ -71,7 +61,7 @@ class Rejoin:
             later = await self._read(row, after=stream.seq)
         except NotFound:
             return
-        if any(isinstance(entry, Erasure) for entry in later):
+        if any(isinstance(entry, kinds.Erasure) for entry in later):
             self._turns.drop(stream)
 
     def follow(
@@ -93,7 +83,7 @@ class Rejoin:
         if stream := self._turns.get(row, after.turn):
             return not (stream.over and after.n == stream.first + len(stream.events) - 1)
         found = await self._read(row, after=after.turn - 1, limit=1)
-        return bool(found) and isinstance(found[0], User | Received)
+        return bool(found) and isinstance(found[0], kinds.User | kinds.Received)
 
     def _turn(self, row: Session, after: EventPosition) -> AsyncGenerator[bytes]:
         stream = self._turns.get(row, after.turn)
@@ -175,7 +165,7 @@ class Rejoin:
         `end`: the end of the log as far as it was read.
         """
         outcome = end_of(turn[1:])
-        if turn and isinstance(turn[0], Received):
+        if turn and isinstance(turn[0], kinds.Received):
             return None if turn[0].seq in (await self._now(row)).received else INTERRUPTED
         if outcome is None:
             # From the same read: by the next one, the turn may have ended and its answer may be stored.
@@ -190,7 +180,7 @@ class Rejoin:
                 cut = outcome.end == "cut" and end == turn[-1].seq
                 if cut and await self._is_run_again(row, end):
                     return None
-                why = [e.reason for e in turn if e.seq == outcome.end_seq and isinstance(e, Failed)]
+                why = [e.reason for e in turn if e.seq == outcome.end_seq and isinstance(e, kinds.Failed)]
                 hint = ContentRefused.hint if outcome.code == REFUSED_CONTENT else INTERRUPTED.hint
                 return ErrorEvent(error=why[0] if why else INTERRUPTED.error, code=outcome.code, hint=hint)
 
@@ -216,12 +206,12 @@ class Rejoin:
 def _stored_event(entry: Entry) -> Event | None:
     """The events of a stored part of a turn: its messages, its questions to a person and their answers."""
     match entry:
-        case Assistant():
+        case kinds.Assistant():
             text = text_of(entry.content)
             return Snapshot(text=text) if text else None
-        case Approval(state="requested"):
+        case kinds.Approval(state="requested"):
             return of_request(entry)
-        case ApprovalAnswer():
+        case kinds.ApprovalAnswer():
             return of_answer(entry)
         case _:
             return None

@@ -38,7 +38,7 @@ from .convlog_lines import ConvlogLines
 from .daily_usage import DailyUsage
 from .http.auth import Token, Tokens
 from .http.connections import Connections, limits_of
-from .http.problems import Refusal
+from .http.problems import Refusal, later
 from .http.sse import EventStream
 from .metrics import Metrics
 from .recent_turns import RecentTurns
@@ -167,13 +167,7 @@ class Service:
 
     def check_open(self) -> None:
         if self.closing:
-            raise Refusal(
-                "the server is closing",
-                status=503,
-                code="closing",
-                hint="Try again in a moment.",
-                headers={"Retry-After": "2"},
-            )
+            raise later("the server is closing", "Try again in a moment.", status=503, code="closing", after_s=2)
 
     async def prove_writable(self) -> None:
         """Raises StoreUnavailable if the store cannot be written within a short time."""

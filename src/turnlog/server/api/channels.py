@@ -14,7 +14,7 @@ from ...channels import Answer, Hook
 from ...channels.gateway import Gateway
 from ...errors import Denied, NotFound
 from ..http.limits import too_large
-from ..http.problems import Refusal
+from ..http.problems import Refusal, later
 from ..service import AnyRequest, service_of
 
 ACKNOWLEDGED_S = 2.5
@@ -47,11 +47,5 @@ async def _answer(gateway: Gateway, kind: str, name: str | None, hook: Hook) -> 
         raise Refusal(str(error), status=401, code="signature", hint=error.hint) from error
     except TimeoutError as error:
         taking.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved; it is delivered again
-        raise Refusal(
-            "storing takes too long",
-            status=503,
-            code="late",
-            hint="Deliver it again.",
-            headers={"Retry-After": "2"},
-        ) from error
+        raise later("storing takes too long", "Deliver it again.", status=503, code="late", after_s=2) from error
     return reception.answer

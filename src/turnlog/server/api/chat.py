@@ -25,7 +25,7 @@ from ..http import idempotency, sse
 from ..http.bodies import AgentId, ChatBody, ModelsView, StatusView, StopBody, StopView, content_of
 from ..http.idempotency import Claim
 from ..http.limits import check_text
-from ..http.problems import Refusal, state_conflicts
+from ..http.problems import later, state_conflicts
 from ..http.sse import EventStream
 from ..rejoin import Rejoin, despite_outage
 from ..service import AnyRequest, Service, acting, reading, service_of, token_of, writing
@@ -126,17 +126,20 @@ async def accept_message(request: AnyRequest, agent: str, data: ChatBody) -> tup
     except Busy as error:
         if data.rewind_to is not None:
             raise
-        raise _queue_is_full(error) from error
+        hint = "Wait for the running turn to end."
+        raise later(str(error), hint, status=429, code="queue_full", after_s=RETRY_AFTER_S) from error
 
 
-def stream(request: AnyRequest, session_id: str, frames: AsyncGenerator[bytes]) -> EventStream:
+def stream(request: AnyRequest, session_id: str | None, frames: AsyncGenerator[bytes]) -> EventStream:
+    """`session_id`: None for the live stream of a page, which is not about one session."""
     service = service_of(request)
+    told = {"session": session_id} if session_id else {}
     return EventStream(
         frames,
         streams=service.streams,
         may_listen=service.may_listen(token_of(request), session_id),
-        on_error=lambda error: service.log.error("stream", session=session_id, exc_info=error),
-        headers=[(b"turnlog-session", session_id.encode())],
+        on_error=lambda error: service.log.error("stream" if told else "live", **told, exc_info=error),
+        headers=[(b"turnlog-session", session_id.encode())] if session_id else (),
     )
 
 
@@ -233,13 +236,3 @@ async def _of_first(rejoin: Rejoin, access: Access, row: Session, ticket: Ticket
     async with aclosing(rejoin.of_turn(row, taker.seq if taker else seq)) as chunks:
         async for chunk in chunks:
             yield chunk
-
-
-def _queue_is_full(error: Busy) -> Refusal:
-    return Refusal(
-        str(error),
-        status=429,
-        code="queue_full",
-        hint="Wait for the running turn to end.",
-        headers={"Retry-After": str(RETRY_AFTER_S)},
-    )

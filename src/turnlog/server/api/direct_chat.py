@@ -46,20 +46,18 @@ class DirectChat:
             return
         scope["litestar_app"] = self._framework
         cast("dict[str, Any]", scope).setdefault("state", {})
+        answer: ASGIApp | None = None
         try:
             first: Any = await receive()
+            if data := _message_in(first):
+                answer = await answer_message(_ReadRequest(scope, receive, first["body"]), found[1], data)
         except Exception as error:  # noqa: BLE001 - the outermost edge
             await self._refuse(error, scope, receive, send)
             return
-        if (data := _message_in(first)) is None:
-            await self._framework(cast("Any", scope), _again(first, receive), send)
-            return
-        try:
-            answer: ASGIApp = await answer_message(_ReadRequest(scope, receive, first["body"]), found[1], data)
-        except Exception as error:  # noqa: BLE001 - the outermost edge
-            await self._refuse(error, scope, receive, send)
-        else:
+        if answer is not None:
             await answer(scope, receive, send)
+        else:
+            await self._framework(cast("Any", scope), _again(first, receive), send)
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
         request: AnyRequest = Request(scope, receive, send)

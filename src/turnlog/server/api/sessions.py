@@ -22,30 +22,8 @@ from ...errors import Conflict, Corrupt
 from ...sessions import Sessions
 from ...sessions.erasing import check_asked
 from ...sessions.erasing_text import EraseRequest
-from ..http import idempotency, sse
-from ..http.bodies import (
-    AgentId,
-    ApprovalBody,
-    ApprovalsView,
-    CallId,
-    CompactBody,
-    CompactionView,
-    CoverageRow,
-    CoverageView,
-    EraseBody,
-    EraseReport,
-    FilesView,
-    ForkBody,
-    ModelBody,
-    PromptView,
-    RetryView,
-    RewindBody,
-    SessionId,
-    SessionList,
-    SessionView,
-    TitleBody,
-    UndoFileBody,
-)
+from ..http import bodies, idempotency, sse
+from ..http.bodies import AgentId, CallId, SessionId
 from ..http.problems import state_conflicts
 from ..rejoin import Rejoin
 from ..service import AnyRequest, acting, principal_of, reading, service_of, writing
@@ -87,11 +65,11 @@ class SessionsApi(Controller):
         cursor: Cursor = None,
         q: Words = None,
         status: StatusName = "untrashed",
-    ) -> SessionList:
+    ) -> bodies.SessionList:
         access = acting(request, "chat", "read", agent=agent)
         query = Query(agent=agent, limit=limit, cursor=cursor, q=q or None, status=named_status(status))
         page = await access.sessions.list(query)
-        return SessionList(sessions=[public_row(row) for row in page.items], next=page.next, total=page.total)
+        return bodies.SessionList(sessions=[public_row(row) for row in page.items], next=page.next, total=page.total)
 
     @get("/{sid:str}", summary="A session with its whole history")
     async def view(
@@ -101,16 +79,16 @@ class SessionsApi(Controller):
         sid: SessionId,
         limit: Annotated[int, QueryParameter(ge=1, le=ENTRIES_MAX)] = ENTRIES_MAX,
         before: Seq = 0,
-    ) -> SessionView:
+    ) -> bodies.SessionView:
         access, row = await reading(request, agent, sid)
         entries = await _entries(access.sessions, row, limit, before or None)
         older = entries[0].seq if entries and entries[0].seq > 1 else None
         encoded: Any = [msgspec.Raw(encode_plain(entry)) for entry in entries]
-        return SessionView(session=public_row(row), entries=encoded, next=older)
+        return bodies.SessionView(session=public_row(row), entries=encoded, next=older)
 
     @patch("/{sid:str}", summary="Give a session a title")
     async def rename(
-        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[TitleBody]
+        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[bodies.TitleBody]
     ) -> SessionRow:
         access, _ = await writing(request, agent, sid)
         with state_conflicts():  # a title without a visible character
@@ -125,8 +103,8 @@ class SessionsApi(Controller):
         "/{sid:str}/erase", status_code=200, summary="Erase words of a session; without `apply`, list what holds them"
     )
     async def erase_words(
-        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[EraseBody]
-    ) -> EraseReport:
+        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[bodies.EraseBody]
+    ) -> bodies.EraseReport:
         who = principal_of(request, "admin")
         _, row = await reading(request, agent, sid)
         seqs, text = data.seqs or (), data.text or None
@@ -136,17 +114,17 @@ class SessionsApi(Controller):
 
     @post("/{sid:str}/compact", status_code=200, summary="Fold what is old under a summary")
     async def compact(
-        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[CompactBody | None] = None
-    ) -> CompactionView:
+        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[bodies.CompactBody | None] = None
+    ) -> bodies.CompactionView:
         access, row = await writing(request, agent, sid)
-        asked = data or CompactBody()
+        asked = data or bodies.CompactBody()
 
-        async def act() -> CompactionView:
+        async def act() -> bodies.CompactionView:
             with state_conflicts():
                 report = await access.compact(row, focus=asked.focus or "", dry_run=asked.dry_run)
-            return msgspec.convert(msgspec.to_builtins(report), CompactionView)
+            return msgspec.convert(msgspec.to_builtins(report), bodies.CompactionView)
 
-        return await idempotency.once(request, CompactionView, act)
+        return await idempotency.once(request, bodies.CompactionView, act)
 
     @post("/{sid:str}/undo-compact", status_code=200, summary="Take back the newest compaction")
     async def undo(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> SessionRow:
@@ -154,20 +132,22 @@ class SessionsApi(Controller):
 
     @post("/{sid:str}/fork", status_code=200, summary="A new session that shares the past up to an entry")
     async def fork(
-        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[ForkBody | None] = None
+        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[bodies.ForkBody | None] = None
     ) -> SessionRow:
-        asked = data or ForkBody()
+        asked = data or bodies.ForkBody()
         label = _printable(asked.label)
         return await _edit(request, agent, sid, lambda access, _: access.sessions.fork(sid, at=asked.at, label=label))
 
     @post("/{sid:str}/rewind", status_code=200, summary="Go on from an earlier entry")
     async def rewind(
-        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[RewindBody]
+        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[bodies.RewindBody]
     ) -> SessionRow:
         return await _edit(request, agent, sid, lambda access, _: access.sessions.rewind(sid, data.to))
 
     @post("/{sid:str}/model", status_code=200, summary="Choose the model that answers from the next turn on")
-    async def model(self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[ModelBody]) -> SessionRow:
+    async def model(
+        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[bodies.ModelBody]
+    ) -> SessionRow:
         return await _edit(request, agent, sid, lambda access, row: access.choose_model(row, data.model))
 
     @post("/{sid:str}/retry", status_code=200, summary="Send the words of the last turn again, if it failed")
@@ -176,13 +156,13 @@ class SessionsApi(Controller):
         service.check_open()
         access, row = await writing(request, agent, sid)
 
-        async def act() -> RetryView:
+        async def act() -> bodies.RetryView:
             with state_conflicts():
                 ticket = await access.accept_retry(row)
             turn, _ = await ticket.turn
-            return RetryView(turn.seq)
+            return bodies.RetryView(turn.seq)
 
-        begun = await idempotency.once(request, RetryView, act)
+        begun = await idempotency.once(request, bodies.RetryView, act)
         return stream(request, sid, Rejoin(access, service.turns).of_turn(row, begun.turn))
 
     @post("/{sid:str}/discard", status_code=200, summary="Hide the last turn, if it failed")
@@ -190,34 +170,34 @@ class SessionsApi(Controller):
         return await _edit(request, agent, sid, lambda access, _: access.sessions.discard(sid))
 
     @get("/{sid:str}/prompt", summary="What would be sent to the model now, or was sent when the log ended at `at`")
-    async def prompt(self, request: AnyRequest, agent: AgentId, sid: SessionId, at: Seq = 0) -> PromptView:
+    async def prompt(self, request: AnyRequest, agent: AgentId, sid: SessionId, at: Seq = 0) -> bodies.PromptView:
         access, row = await reading(request, agent, sid)
         if at > row.last_seq:
             raise Conflict(f"the session has no entry {at}", hint=f"It has entries 1 to {row.last_seq}.")
         found = prompts.as_dict(await access.prompt(row, at=at or None))
-        return PromptView(found["system"], found["messages"], found["tools"], found.get("parameters", {}))
+        return bodies.PromptView(found["system"], found["messages"], found["tools"], found.get("parameters", {}))
 
     @get("/{sid:str}/files", summary="The files that tools wrote in this session, and that can be undone")
-    async def files(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> FilesView:
+    async def files(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> bodies.FilesView:
         access, row = await reading(request, agent, sid)
-        return FilesView(await access.former_files(row))
+        return bodies.FilesView(await access.former_files(row))
 
     @post("/{sid:str}/files/undo", status_code=200, summary="Give a file its former content")
     async def undo_file(
-        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[UndoFileBody | None] = None
+        self, request: AnyRequest, agent: AgentId, sid: SessionId, data: JSONBody[bodies.UndoFileBody | None] = None
     ) -> FormerFile:
         access, row = await writing(request, agent, sid)
-        asked = data or UndoFileBody()
+        asked = data or bodies.UndoFileBody()
         return await idempotency.once(request, FormerFile, lambda: access.undo_file(row, asked.path, force=asked.force))
 
     @get("/{sid:str}/approvals", summary="The calls that waited for a person's approval, and what came of them")
-    async def approvals(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> ApprovalsView:
+    async def approvals(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> bodies.ApprovalsView:
         access, row = await reading(request, agent, sid)
-        return ApprovalsView(await access.approvals(row))
+        return bodies.ApprovalsView(await access.approvals(row))
 
     @post("/{sid:str}/approvals/{call:str}", status_code=200, summary="Approve or deny a call that waits")
     async def answer(
-        self, request: AnyRequest, agent: AgentId, sid: SessionId, call: CallId, data: JSONBody[ApprovalBody]
+        self, request: AnyRequest, agent: AgentId, sid: SessionId, call: CallId, data: JSONBody[bodies.ApprovalBody]
     ) -> ApprovalRecord:
         access, row = await writing(request, agent, sid)
 
@@ -231,10 +211,10 @@ class SessionsApi(Controller):
         return await idempotency.once(request, ApprovalRecord, act)
 
     @get("/{sid:str}/coverage", summary="What became of each entry")
-    async def coverage(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> CoverageView:
+    async def coverage(self, request: AnyRequest, agent: AgentId, sid: SessionId) -> bodies.CoverageView:
         access, _ = await reading(request, agent, sid)
         found = await access.sessions.explain(sid)
-        return CoverageView([CoverageRow(row.seq, row.type, row.state, row.by) for row in found])
+        return bodies.CoverageView([bodies.CoverageRow(row.seq, row.type, row.state, row.by) for row in found])
 
     @get("/{sid:str}/events", summary="New entries as they are stored")
     async def events(self, request: AnyRequest, agent: AgentId, sid: SessionId, after: Since = -1) -> ASGIApp:
@@ -247,12 +227,12 @@ class SessionsApi(Controller):
         return stream(request, sid, _tail(access, row, known))
 
 
-async def erase_asked(request: AnyRequest, asked: EraseRequest) -> EraseReport:
-    async def act() -> EraseReport:
+async def erase_asked(request: AnyRequest, asked: EraseRequest) -> bodies.EraseReport:
+    async def act() -> bodies.EraseReport:
         with state_conflicts():  # entries that still count, or do not exist
             return await service_of(request).erase(principal_of(request, "admin"), asked)
 
-    return await idempotency.once(request, EraseReport, act, secret=True)
+    return await idempotency.once(request, bodies.EraseReport, act, secret=True)
 
 
 async def _edit(

@@ -21,7 +21,7 @@ from ...settings import ApiSettings
 from ...turns.asked import Asked
 from ...turns.context_edits import NO_EDITS
 from ...turns.relay_call import RelayCall
-from ..http import idempotency
+from ..http import idempotency, sse
 from ..http.head_limit import CONNECTION, LimitedConnection
 from ..http.problems import Refusal
 from ..http.sse import ASK_AGAIN_S, BATCH_MAX, KEEPALIVE_S, disconnect
@@ -43,7 +43,6 @@ REQUEST_ID = "turnlog.request_id"
 class Writer(Protocol):
     """Writes an answer for one wire."""
 
-    media_type: bytes
     keepalive: bytes
 
     def whole(self, reply: Assistant, note: dict[str, Any] | None) -> bytes: ...
@@ -148,8 +147,8 @@ async def _started(
         if claim is not None:
             await claim.drop()
         raise
-    if claim is not None:
-        await claim.keep(call.session_id, call.turn)
+    if claim is not None and (call.session_id, call.turn) != claim.made:
+        await claim.keep(session=call.session_id, turn=call.turn)
     return call, left_out
 
 
@@ -229,7 +228,7 @@ class Answering:
 
     async def _whole(self, send: Send) -> bool:
         if not self._is_awaited:
-            await self._send(send, 200, cast("ResponseWriter", self._writer).pending(), b"application/json")
+            await self._send(send, 200, cast("ResponseWriter", self._writer).pending())
             return True
         while not await self._call.until_over(KEEPALIVE_S):
             if not await self._may_listen():
@@ -241,7 +240,7 @@ class Answering:
             body = await self.tell_whole(self._call)
         else:
             body = self._writer.whole(self._call.reply, self._note())
-        await self._send(send, 200, body, b"application/json")
+        await self._send(send, 200, body)
         return not self._is_lost()
 
     async def _streamed(self, send: Send) -> bool:
@@ -250,18 +249,15 @@ class Answering:
         if call.error is not None and not call.pieces and self._refuses:
             await self._refuse(send)
             return True
-        kinds = [(b"content-type", self._writer.media_type), (b"x-accel-buffering", b"no")]
-        await send({"type": "http.response.start", "status": 200, "headers": [*kinds, *self._headers()]})
+        await send({"type": "http.response.start", "status": 200, "headers": [*sse.HEADERS, *self._headers()]})
         await _write(send, self._writer.begin())
         if not await self._pieces(send):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return False
-        reply = call.reply
-        last = (
-            self._writer.end(reply, self._note())
-            if reply is not None
-            else self._writer.failed(self._told_error(), self._request_id)
-        )
+        if call.reply is not None:
+            last = self._writer.end(call.reply, self._note())
+        else:
+            last = self._writer.failed(self._told_error(), self._request_id)
         await send({"type": "http.response.body", "body": last, "more_body": False})
         return not self._is_lost()
 
@@ -289,11 +285,9 @@ class Answering:
                 return True
 
     async def _refuse(self, send: Send) -> None:
-        error = self._told_error()
-        body = errors.encode(errors.body_of(error, self._family, self._request_id))
-        status = errors.status_of(error, self._family)
-        own = [(name.encode(), value.encode()) for name, value in errors.headers_of(error).items()]
-        await self._send(send, status, body, b"application/json", own)
+        status, headers, body = errors.answer_of(self._told_error(), self._family, self._request_id)
+        own = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await self._send(send, status, body, own)
 
     def _told_error(self) -> Exception:
         error = self._call.error
@@ -302,10 +296,8 @@ class Answering:
             self._service.log.error("relay", error=str(error), exc_info=error)
         return error
 
-    async def _send(
-        self, send: Send, status: int, body: bytes, kind: bytes, more: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
-        own = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *more]
+    async def _send(self, send: Send, status: int, body: bytes, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        own = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
         await send({"type": "http.response.start", "status": status, "headers": [*own, *self._headers()]})
         await _write(send, body)
         await send({"type": "http.response.body", "body": b"", "more_body": False})  # waits until a long body is taken

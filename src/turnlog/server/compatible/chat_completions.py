@@ -241,7 +241,6 @@ def _thinking(reply: Assistant) -> str:
 class ChatWriter:
     """Writes the answer of a call for this wire."""
 
-    media_type = b"text/event-stream; charset=utf-8"
     keepalive = b": still here\n\n"
 
     def __init__(self, call: RelayCall, request: WireRequest, api: ApiSettings, created: int) -> None:

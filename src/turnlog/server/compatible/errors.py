@@ -11,21 +11,9 @@ import msgspec
 from litestar.exceptions import HTTPException
 from msgspec import Struct
 
+from ... import errors as ours
 from ...core.content import encodable
-from ...errors import (
-    Busy,
-    Conflict,
-    ContentRefused,
-    ContextOverflow,
-    Denied,
-    NotFound,
-    ProviderBusy,
-    ProviderError,
-    StoreUnavailable,
-    TurnlogError,
-    UnsupportedParameter,
-    UsageError,
-)
+from ...errors import TurnlogError
 from ..http import problems
 from ..http.problems import Refusal
 
@@ -34,7 +22,7 @@ RETRY_AFTER_S = 2
 """Sent with errors that a retry may overcome, if no better value is known."""
 
 
-class InvalidField(UsageError):
+class InvalidField(ours.UsageError):
     """A field of the request cannot be used."""
 
     hint = "Correct the request; nothing was stored."
@@ -45,7 +33,7 @@ class InvalidField(UsageError):
         self.code = code
 
 
-class Unknown(NotFound):
+class Unknown(ours.NotFound):
     """There is no such model or message."""
 
     def __init__(self, message: str = "", *, hint: str = "", code: str = "not_found", param: str | None = None) -> None:
@@ -99,14 +87,14 @@ _LOCKED = Told(409, "conflict", "conversation_locked", anthropic="rate_limit_err
 _UPSTREAM = Told(502, "server_error", "upstream_error", anthropic="api_error")
 _UPSTREAM_KEY = Told(502, "server_error", "upstream_auth", anthropic="api_error")
 _KINDS: tuple[tuple[type[TurnlogError], Told], ...] = (
-    (ContextOverflow, Told(400, _INVALID, "context_length_exceeded", "messages")),
-    (Denied, _OF_STATUS[403]),
-    (NotFound, _OF_STATUS[404]),
-    (Conflict, _OF_STATUS[409]),
-    (Busy, _LOCKED),
-    (ContentRefused, Told(400, _INVALID, "content_policy_violation")),
-    (StoreUnavailable, _OF_STATUS[503]),
-    (UsageError, _OF_STATUS[400]),
+    (ours.ContextOverflow, Told(400, _INVALID, "context_length_exceeded", "messages")),
+    (ours.Denied, _OF_STATUS[403]),
+    (ours.NotFound, _OF_STATUS[404]),
+    (ours.Conflict, _OF_STATUS[409]),
+    (ours.Busy, _LOCKED),
+    (ours.ContentRefused, Told(400, _INVALID, "content_policy_violation")),
+    (ours.StoreUnavailable, _OF_STATUS[503]),
+    (ours.UsageError, _OF_STATUS[400]),
 )
 AUTH_STATUSES = (401, 403)
 
@@ -124,13 +112,13 @@ def told(error: Exception) -> Told:
             return _KEY_REUSED if error.code == "idempotency" else _OF_STATUS.get(error.status, _DEFECT)
         case InvalidField():
             return Told(400, _INVALID, error.code, error.param)
-        case UnsupportedParameter():
+        case ours.UnsupportedParameter():
             return Told(400, _INVALID, "unsupported_parameter", error.name)
         case Unknown():
             return Told(404, _INVALID, error.code, error.param, "not_found_error")
-        case ProviderBusy():
+        case ours.ProviderBusy():
             return _OF_STATUS[429] if error.status == 429 else _AWAY
-        case ProviderError() if not isinstance(error, ContentRefused):
+        case ours.ProviderError() if not isinstance(error, ours.ContentRefused):
             return _of_refusal(error)
         case TurnlogError():
             return next((made for kind, made in _KINDS if isinstance(error, kind)), _DEFECT)
@@ -140,14 +128,14 @@ def told(error: Exception) -> Told:
             return _DEFECT
 
 
-def _of_refusal(error: ProviderError) -> Told:
+def _of_refusal(error: ours.ProviderError) -> Told:
     if error.status == 404:
         return Told(404, _INVALID, "model_not_found", "model", "not_found_error")
     return _UPSTREAM_KEY if error.status in AUTH_STATUSES or "API key" in str(error) else _UPSTREAM
 
 
 def message_of(error: Exception, family: Family) -> str:
-    if isinstance(error, ContextOverflow):
+    if isinstance(error, ours.ContextOverflow):
         return _overflow(error, family)
     problem = problems.of(error)
     detail = problem.detail.rstrip()
@@ -156,7 +144,7 @@ def message_of(error: Exception, family: Family) -> str:
     )
 
 
-def _overflow(error: ContextOverflow, family: Family) -> str:
+def _overflow(error: ours.ContextOverflow, family: Family) -> str:
     if family == "anthropic":
         return f"prompt is too long: {error.tokens} tokens > {error.window} maximum"
     return (
@@ -189,6 +177,11 @@ def headers_of(error: Exception) -> dict[str, str]:
     elif made.status in (409, 429, 503):
         found.setdefault("retry-after", str(RETRY_AFTER_S))
     return found
+
+
+def answer_of(error: Exception, family: Family, request_id: str) -> tuple[int, dict[str, str], bytes]:
+    """(status, headers, body as JSON)"""
+    return status_of(error, family), headers_of(error), encode(body_of(error, family, request_id))
 
 
 def encode(value: Any) -> bytes:

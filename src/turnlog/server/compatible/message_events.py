@@ -37,7 +37,6 @@ PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 class EventsWriter:
     """Writes the answer of a call for this wire."""
 
-    media_type = b"text/event-stream; charset=utf-8"
     keepalive = PING
 
     def __init__(self, call: RelayCall, request: WireRequest, api: ApiSettings, created: int) -> None:

@@ -33,9 +33,10 @@ class _OpenItem:
 
 
 class ResponseWriter:
-    """Writes the answer of a call for this wire. `after`: the number of the last event that the client has."""
+    """Writes the answer of a call for this wire. `seals`: its items can be sent back, even if the request did not ask
+    for that. `after`: the number of the last event that the client has.
+    """
 
-    media_type = b"text/event-stream; charset=utf-8"
     keepalive = b": still here\n\n"
 
     def __init__(
@@ -44,15 +45,14 @@ class ResponseWriter:
         facts: ResponseFacts,
         *,
         shows_thinking: bool = True,
-        shows_compaction: bool = False,
         seals: bool = False,
         after: int = -1,
     ) -> None:
         self._call = call
         self._facts = facts
         self._shows_thinking = shows_thinking
-        self._shows_compaction = shows_compaction
-        self._seals = seals
+        self._shows_compaction = bool(facts.echo.get("compaction"))
+        self._seals = seals or bool(facts.echo.get("seals"))
         self._after = after
         self._number = 0
         self._output: list[ResponseItem] = []
@@ -289,7 +289,6 @@ class ResponseWriter:
 
 def writer_of(call: RelayCall, request: WireRequest, api: ApiSettings, created: int) -> ResponseWriter:
     """For a request that was just read."""
-    echo = request.echo
     facts = ResponseFacts(
         session=call.session_id,
         turn=call.turn,
@@ -298,15 +297,9 @@ def writer_of(call: RelayCall, request: WireRequest, api: ApiSettings, created: 
         system=request.system,
         tools=request.tools,
         parameters=request.kept_parameters(),
-        echo=echo,
+        echo=request.echo,
     )
-    return ResponseWriter(
-        call,
-        facts,
-        shows_thinking=api.reasoning != "none" and not call.is_turn,
-        shows_compaction=bool(echo.get("compaction")),
-        seals=bool(echo.get("seals")),
-    )
+    return ResponseWriter(call, facts, shows_thinking=api.reasoning != "none" and not call.is_turn)
 
 
 def without_thinking(reply: Assistant) -> list[Block] | str:

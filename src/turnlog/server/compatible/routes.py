@@ -10,7 +10,7 @@ from . import chat_completions, compaction_doors, conversations, errors, message
 from .answering import answer, api_of, count_tokens as count, relaying_of, request_id
 from .chat_completions import ChatWriter
 from .message_events import EventsWriter
-from .reading import RequestFields
+from .reading import RequestFields, WireRequest
 
 TAGS = ["compatible"]
 
@@ -24,43 +24,32 @@ async def post_chat_completions(request: AnyRequest) -> ASGIApp:
 
 @post("/v1/messages", status_code=200, operation_id="createMessage", summary="Anthropic's messages", tags=TAGS)
 async def post_messages(request: AnyRequest) -> ASGIApp:
-    api = api_of(request)
-    fields = RequestFields(await reading.body_of(request))
-    said, point = await _messages(request, fields)
-    read = messages.read(fields, said, request.headers, api, point=point)
-    return await answer(request, "messages", "anthropic", read, EventsWriter)
+    return await answer(request, "messages", "anthropic", await _messages(request), EventsWriter)
 
 
 @post("/v1/messages/count_tokens", status_code=200, operation_id="countTokens", summary="Count tokens", tags=TAGS)
 async def count_tokens(request: AnyRequest) -> Response[bytes]:
+    return models.answer({"input_tokens": await count(request, "messages", await _messages(request, counts=True))})
+
+
+async def _messages(request: AnyRequest, *, counts: bool = False) -> WireRequest:
+    """A block of compaction stands for everything up to it."""
     api = api_of(request)
     fields = RequestFields(await reading.body_of(request))
-    said, point = await _messages(request, fields)
-    read = messages.read(fields, said, request.headers, api, counts=True, point=point)
-    return models.answer({"input_tokens": await count(request, "messages", read)})
-
-
-async def _messages(request: AnyRequest, fields: RequestFields) -> tuple[list[bytes], tuple[str, int] | None]:
-    """The messages, and what stands before them: a block of compaction stands for everything up to it."""
-    said = fields.messages()
-    last = compaction_doors.last_block(said)
-    if last is None:
-        return said, None
-    at, coded = last
-    point = await compaction_doors.after_handle(relaying_of(request), coded, f"messages[{at}]")
-    rest = compaction_doors.without_block(said[at])
-    return [*([rest] if rest else []), *said[at + 1 :]], point
+    said, point = fields.messages(), None
+    if last := compaction_doors.last_block(said):
+        at, coded = last
+        point = await compaction_doors.after_handle(relaying_of(request), coded, f"messages[{at}]")
+        rest = compaction_doors.without_block(said[at])
+        said = [*([rest] if rest else []), *said[at + 1 :]]
+    return messages.read(fields, said, request.headers, api, counts=counts, point=point)
 
 
 def answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """An error in the shape of the family."""
     family = errors.family_of(request.url.path, "anthropic-version" in request.headers)
-    return Response(
-        errors.encode(errors.body_of(error, family, request_id(request))),
-        status_code=errors.status_of(error, family),
-        media_type="application/json",
-        headers=errors.headers_of(error),
-    )
+    status, headers, body = errors.answer_of(error, family, request_id(request))
+    return Response(body, status_code=status, media_type="application/json", headers=headers)
 
 
 ROUTES = (

@@ -40,7 +40,6 @@ def echo_of(call: StoredCall) -> dict[str, Any]:
 async def writer_of(
     relaying: Relaying, stored: StoredCall, call: RelayCall, *, after: int = -1, seals: bool = False
 ) -> ResponseWriter:
-    echo = echo_of(stored)
     system, tools = await relaying.head(stored)
     facts = ResponseFacts(
         session=stored.row.id,
@@ -50,16 +49,9 @@ async def writer_of(
         system=system,
         tools=tools,
         parameters=fields_in(stored.note.get("parameters")),
-        echo=echo,
+        echo=echo_of(stored),
     )
-    return ResponseWriter(
-        call,
-        facts,
-        shows_thinking=not stored.is_agents,
-        shows_compaction=bool(echo.get("compaction")),
-        seals=seals or bool(echo.get("seals")),
-        after=after,
-    )
+    return ResponseWriter(call, facts, shows_thinking=not stored.is_agents, seals=seals, after=after)
 
 
 async def told(relaying: Relaying, stored: StoredCall, *, seals: bool = False) -> dict[str, Any]:
@@ -73,24 +65,19 @@ async def item(relaying: Relaying, item_id: str) -> ResponseItem | None:
     """An item of a session of this principal."""
     place = ids.item_place(item_id)
     row = await relaying.own_session(place.session) if place is not None else None
-    if place is None or row is None:
-        return None
-    entry = await relaying.entry(row, place.seq)
-    if entry is None:
-        return None
-    found = await _items_at(relaying, place.session, entry)
+    entry = await relaying.entry(row, place.seq) if place is not None and row is not None else None
+    found = await _items_at(relaying, row, entry) if row is not None and entry is not None else []
     return next((one for one in found if one["id"] == item_id), None)
 
 
-async def _items_at(relaying: Relaying, session: str, entry: Entry) -> list[ResponseItem]:
+async def _items_at(relaying: Relaying, row: Session, entry: Entry) -> list[ResponseItem]:
     """The items that are named after this entry."""
     if isinstance(entry, Compaction):
-        row = await relaying.own_session(session)
-        return [items.compaction_item(session, entry.seq, row.incarnation)] if row else []
+        return [items.compaction_item(row.id, entry.seq, row.incarnation)]
     if isinstance(entry, MESSAGES):
-        return items.items_of(entry, session)
+        return items.items_of(entry, row.id)
     try:
-        stored = await relaying.stored(session, entry.seq)
+        stored = await relaying.stored(row.id, entry.seq)
     except NotFound:
         return []
     return (await told(relaying, stored, seals=True))["output"] if stored.answer is not None else []

@@ -19,8 +19,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from ...settings import ServerSettings
-from .limits import RETRY_AFTER_S
-from .problems import Refusal
+from .problems import Refusal, later
 
 CONNECTIONS_MAX = 16_384
 """The limit where the process may open any number of files: a connection takes memory too."""
@@ -28,6 +27,7 @@ CONNECTIONS_MIN = 16
 """Fewer cannot serve two browsers."""
 CLIENT_STREAMS = 64
 """Streams of one token on the routes of compatible clients, unless the settings say how many requests it may have."""
+CODE = "connections"
 IPV6_BLOCK = 64
 """Bits of an IPv6 address that name its network; one client usually has all addresses of a network."""
 
@@ -205,16 +205,13 @@ def _give_back(counts: Counter[str], name: str) -> None:
 
 
 def _too_many_from_address() -> Refusal:
-    return _later("too many connections from this address", 429, "Sign in, or close some of them.")
+    return later("too many connections from this address", "Sign in, or close some of them.", status=429, code=CODE)
 
 
 def _too_many_of_token(what: str) -> Refusal:
-    return _later(f"too many {what} of this token at once", 429, "Wait until some of them have ended.")
+    said = f"too many {what} of this token at once"
+    return later(said, "Wait until some of them have ended.", status=429, code=CODE)
 
 
 def _no_room() -> Refusal:
-    return _later("the server has no room for another connection", 503, "Try again in a moment.")
-
-
-def _later(what: str, status: int, hint: str) -> Refusal:
-    return Refusal(what, status=status, code="connections", hint=hint, headers={"Retry-After": str(RETRY_AFTER_S)})
+    return later("the server has no room for another connection", "Try again in a moment.", status=503, code=CODE)

@@ -86,10 +86,7 @@ class Gate:
             receive = _limited(request, receive, self._service.settings.server.body_idle_s)
         except TurnlogError as error:  # a refusal, or the store is unavailable
             self._service.metrics.refused.labels(problems.of(error).code).inc()
-            if request.is_compatible:
-                await _refuse_in_family(request, error, request.sender(send))
-            else:
-                await _refuse(request, error, request.sender(send))
+            await _refuse(request, error, request.sender(send))
         else:
             method, receive, send = methods.adapted(request.method, request.path, receive, send)
             with tracing.continuing(request.trace):
@@ -103,9 +100,9 @@ class Gate:
         if not self._is_our_name(host):
             raise Refusal("this server does not have that name", status=403, code="host", hint=_HOST_HINT)
         origin = request.header(b"origin")
-        if origin and origin.partition("://")[2].lower() != host.lower():
-            raise Refusal("the request comes from another site", status=403, code="origin", hint=_ORIGIN_HINT)
-        if request.header(b"sec-fetch-site") in ("cross-site", "same-site") and request.method not in SAFE:
+        is_other = bool(origin) and origin.partition("://")[2].lower() != host.lower()
+        crosses = request.header(b"sec-fetch-site") in ("cross-site", "same-site") and request.method not in SAFE
+        if is_other or crosses:
             raise Refusal("the request comes from another site", status=403, code="origin", hint=_ORIGIN_HINT)
 
     def _is_our_name(self, host: str) -> bool:
@@ -131,12 +128,10 @@ class Gate:
             self._service.note_use(token)
             if not self._asks.take(token.id):
                 raise too_many()
+        elif not request.is_public and presented:
+            raise unauthorized("the token is not valid", _WRONG_HINT)
         elif not request.is_public:
-            raise (
-                unauthorized("the token is not valid", _WRONG_HINT)
-                if presented
-                else unauthorized("a token is needed", _NEEDED_HINT)
-            )
+            raise unauthorized("a token is needed", _NEEDED_HINT)
 
     def _check_room(self, request: "GatedRequest") -> None:
         token_id = request.token.id if request.token else None
@@ -235,10 +230,6 @@ class GatedRequest:
         return self.path.startswith(addresses.PREFIX)
 
     @property
-    def body_max_bytes(self) -> int:
-        return reading.BODY_MAX_BYTES if self.is_compatible else BODY_MAX_BYTES
-
-    @property
     def family(self) -> errors.Family:
         return errors.family_of(self.path, bool(self.header(b"anthropic-version")))
 
@@ -302,7 +293,7 @@ def _known(method: str) -> str:
 def _limited(request: GatedRequest, receive: Receive, idle_s: float) -> Receive:
     """Receives the body; an error if it stops arriving or is too large."""
     length = request.header(b"content-length")
-    most = request.body_max_bytes
+    most = reading.BODY_MAX_BYTES if request.is_compatible else BODY_MAX_BYTES
     if length.isdecimal() and int(length) > most:
         raise too_large("the body", most)
     seen = 0
@@ -322,53 +313,34 @@ def _limited(request: GatedRequest, receive: Receive, idle_s: float) -> Receive:
 
 async def _rest_of(request: GatedRequest, receive: Receive, idle_s: float) -> Any:
     is_here = request.connection is not None and request.connection.has_whole_request
-    message: Any = await (receive() if is_here else _soon(receive, idle_s))
+    try:
+        async with asyncio.timeout(None if is_here else idle_s):
+            message: Any = await receive()
+    except TimeoutError as error:
+        close = {"Connection": "close"}
+        what, hint = "the body stopped arriving", "Send it again."
+        raise Refusal(what, status=408, code="timeout", hint=hint, headers=close) from error
     if message["type"] == "http.disconnect":
         raise Refusal("the client left before the end of the body", code="incomplete", hint="Send it again.")
     return message
 
 
-async def _soon(receive: Receive, idle_s: float) -> Any:
-    try:
-        async with asyncio.timeout(idle_s):
-            return await receive()
-    except TimeoutError as error:
-        raise Refusal(
-            "the body stopped arriving",
-            status=408,
-            code="timeout",
-            hint="Send it again.",
-            headers={"Connection": "close"},
-        ) from error
-
-
-async def _refuse_in_family(request: GatedRequest, error: TurnlogError, send: Send) -> None:
-    """Answers in the shape that the client's SDK reads."""
-    body = errors.encode(errors.body_of(error, request.family, request.request_id))
-    own = [(name.encode(), value.encode()) for name, value in errors.headers_of(error).items()]
-    kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    start: Any = {
-        "type": "http.response.start",
-        "status": errors.status_of(error, request.family),
-        "headers": [*kind, *own],
-    }
-    await send(start)
-    end: Any = {"type": "http.response.body", "body": b"" if request.method == "HEAD" else body, "more_body": False}
-    await send(end)
-
-
 async def _refuse(request: GatedRequest, error: TurnlogError, send: Send) -> None:
-    """Answers with a problem document; a browser without a token is redirected to the sign-in page."""
-    wants_page = "text/html" in request.header(b"accept") and not request.path.startswith(("/api/", "/metrics"))
-    headers = [(name.lower().encode(), value.encode()) for name, value in problems.headers_of(error).items()]
+    """Answers with a problem document, or in the shape that the client's SDK reads; a browser without a token is
+    redirected to the sign-in page.
+    """
     problem = problems.of(error)
-    if problem.status == 401 and wants_page and request.method in SAFE:
-        start: Any = {"type": "http.response.start", "status": 303, "headers": [(b"location", b"/signin")]}
-        body = b""
-    else:
-        body = problems.encode(problem)
-        kind = [(b"content-type", problems.MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
-        start = {"type": "http.response.start", "status": problem.status, "headers": [*kind, *headers]}
+    wants_page = "text/html" in request.header(b"accept") and not request.path.startswith(("/api/", "/metrics"))
+    status, body, fields = problem.status, problems.encode(problem), problems.headers_of(error)
+    kind = problems.MEDIA_TYPE
+    if request.is_compatible:
+        status, fields, body = errors.answer_of(error, request.family, request.request_id)
+        kind = "application/json"
+    fields = {"content-type": kind, "content-length": str(len(body)), **fields}
+    if status == 401 and wants_page and request.method in SAFE and not request.is_compatible:
+        status, body, fields = 303, b"", {"location": "/signin"}
+    headers = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
+    start: Any = {"type": "http.response.start", "status": status, "headers": headers}
     await send(start)
     end: Any = {"type": "http.response.body", "body": b"" if request.method == "HEAD" else body, "more_body": False}
     await send(end)

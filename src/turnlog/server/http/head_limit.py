@@ -40,8 +40,8 @@ class LimitedConnection(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._begun = False
         """Part of a request has come, and it is not answered yet."""
-        self._whole = True
-        """The newest request has arrived completely."""
+        self.has_whole_request = True
+        """The newest request has arrived completely: no body has to be waited for."""
         self._dropped: Refusal | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -68,7 +68,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._held_bytes = 0
-        self._begun, self._whole = True, False
+        self._begun, self.has_whole_request = True, False
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
 
@@ -83,14 +83,14 @@ class LimitedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._held_bytes = 0
-        self._whole = True
+        self.has_whole_request = True
         super().on_message_complete()
         self.settle()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._begun = False
-        if not self._whole and not self.transport.is_closing():
+        if not self.has_whole_request and not self.transport.is_closing():
             self._expect_within(REST_S, "body")
         self.settle()
 
@@ -111,7 +111,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def settle(self) -> None:
         """Updates whether this connection could be closed without losing the answer to a request."""
-        stalled = not self._whole or self.flow.write_paused
+        stalled = not self.has_whole_request or self.flow.write_paused
         self._connections.set_waiting(self, self._is_idle or (stalled and not self.signed_in))
 
     def sign_in(self, signed_in: bool) -> None:
@@ -128,11 +128,6 @@ class LimitedConnection(HttpToolsProtocol):
             self._close_with(why)
         else:  # a browser that connects in advance would read a text as the answer to its next request
             self.transport.close()
-
-    @property
-    def has_whole_request(self) -> bool:
-        """Whether everything that was sent so far is complete: then no body has to be waited for."""
-        return self._whole
 
     @property
     def _is_idle(self) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ...stores import Ledger, facts
 from ..service import AnyRequest, service_of, token_of
-from .problems import Refusal
+from .problems import Refusal, later
 
 ANSWERS = "idempotency"
 """The ledger's space."""
@@ -68,43 +68,57 @@ async def claim(request: AnyRequest, session_id: str) -> Claim | None:
     return Claim(found.session, f"idempotency-{delivery}")
 
 
-class CallClaim:
-    """A call for a client that came with a key. `made`: (session, turn) of the first request with it."""
+class HeldKey:
+    """A key that this request holds or held before. `first`: what the first request with it left."""
 
-    def __init__(self, ledger: Ledger, place: str, print_: str, held: Any, made: tuple[str, int] | None) -> None:
-        self.made = made
+    def __init__(self, ledger: Ledger, place: str, print_: str, held: Any, first: StoredRequest | None) -> None:
+        self.first = first
         self._ledger = ledger
         self._place = place
         self._print = print_
         self._held = held
 
-    async def keep(self, session_id: str, turn: int) -> None:
-        if (session_id, turn) != self.made:
-            kept = facts.write(StoredRequest(self._print, session_id, turn))
-            await self._ledger.cas(ANSWERS, self._place, self._held, kept, ttl_s=TTL_S)
+    @property
+    def made(self) -> tuple[str, int] | None:
+        """(session, turn) of the first request, if it was a call for a client."""
+        first = self.first
+        return (first.session, first.turn) if first and first.session is not None and first.turn is not None else None
+
+    async def keep(
+        self, *, session: str | None = None, turn: int | None = None, answer: dict[str, Any] | None = None
+    ) -> None:
+        kept = facts.write(StoredRequest(self._print, session, turn, answer))
+        await self._ledger.cas(ANSWERS, self._place, self._held, kept, ttl_s=TTL_S)
 
     async def drop(self) -> None:
         """The request failed before its words were stored, so it may be tried again."""
-        if self.made is None:
+        if self.first is None:
             await self._ledger.cas(ANSWERS, self._place, self._held, None)
 
 
-async def claim_call(request: AnyRequest) -> CallClaim | None:
+async def _hold(request: AnyRequest, *, secret: bool = False) -> HeldKey | None:
     """None where there is no key."""
     key = key_of(request)
     if key is None:
         return None
-    ledger, print_, place = _ledger(request), await _fingerprint(request), _place(request, key)
+    ledger, place = _ledger(request), _place(request, key)
+    print_ = await _fingerprint(request, key if secret else "")
     mine = facts.write(StoredRequest(print_))
-    held = await ledger.put_if_absent(ANSWERS, place, mine, ttl_s=UNDER_WAY_TTL_S)
-    if held is None:
-        return CallClaim(ledger, place, print_, mine, None)
-    found = _kept(place, held)
-    if found.print != print_:
+    found = await ledger.put_if_absent(ANSWERS, place, mine, ttl_s=UNDER_WAY_TTL_S)
+    if found is None:
+        return HeldKey(ledger, place, print_, mine, None)
+    first = _kept(place, found)
+    if first.print != print_:
         raise _other_body()
-    if found.session is None or found.turn is None:
+    return HeldKey(ledger, place, print_, found, first)
+
+
+async def claim_call(request: AnyRequest) -> HeldKey | None:
+    """For a call for a client; None where there is no key."""
+    held = await _hold(request)
+    if held is not None and held.first is not None and held.made is None:
         raise _still_running()
-    return CallClaim(ledger, place, print_, held, (found.session, found.turn))
+    return held
 
 
 async def once(request: AnyRequest, kind: type[T], act: Callable[[], Awaitable[T]], *, secret: bool = False) -> T:
@@ -112,22 +126,19 @@ async def once(request: AnyRequest, kind: type[T], act: Callable[[], Awaitable[T
 
     `secret`: nobody may find out the body from its fingerprint, so the key, of which only a hash is kept, goes into it.
     """
-    key = key_of(request)
-    if key is None:
+    held = await _hold(request, secret=secret)
+    if held is None:
         return await act()
-    ledger, place = _ledger(request), _place(request, key)
-    print_ = await _fingerprint(request, key if secret else "")
-    mine = facts.write(StoredRequest(print_))
-    found = await ledger.put_if_absent(ANSWERS, place, mine, ttl_s=UNDER_WAY_TTL_S)
-    if found is not None:
-        return _first_answer(_kept(place, found), print_, kind)
+    if held.first is not None:
+        if held.first.answer is None:
+            raise _still_running()
+        return msgspec.convert(held.first.answer, kind)
     try:
         answer = await act()
     except Exception:
-        await ledger.cas(ANSWERS, place, mine, None)  # a request that failed may be tried again
+        await held.drop()
         raise
-    answered = facts.write(StoredRequest(print_, answer=msgspec.to_builtins(answer)))
-    await ledger.cas(ANSWERS, place, mine, answered, ttl_s=TTL_S)
+    await held.keep(answer=msgspec.to_builtins(answer))
     return answer
 
 
@@ -138,14 +149,6 @@ def _ledger(request: AnyRequest) -> Ledger:
 def _kept(place: str, value: Any) -> StoredRequest:
     """A fact that cannot be read counts as another request, because nobody knows whether it was this one."""
     return facts.read(ANSWERS, place, value, StoredRequest) or StoredRequest("")
-
-
-def _first_answer(found: StoredRequest, print_: str, kind: type[T]) -> T:
-    if found.print != print_:
-        raise _other_body()
-    if found.answer is None:
-        raise _still_running()
-    return msgspec.convert(found.answer, kind)
 
 
 async def _fingerprint(request: AnyRequest, key: str = "") -> str:
@@ -159,13 +162,8 @@ def _place(request: AnyRequest, key: str) -> str:
 
 
 def _still_running() -> Refusal:
-    return Refusal(
-        "the first request with this Idempotency-Key is still running",
-        status=409,
-        code="busy",
-        hint="Try again in a moment.",
-        headers={"Retry-After": "1"},
-    )
+    what = "the first request with this Idempotency-Key is still running"
+    return later(what, "Try again in a moment.", status=409, code="busy")
 
 
 def _other_body() -> Refusal:

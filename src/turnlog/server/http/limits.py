@@ -1,7 +1,7 @@
 """What a client may send: sizes, and requests per second."""
 
 from .buckets import Buckets as Buckets
-from .problems import Refusal
+from .problems import Refusal, later
 
 BODY_MAX_BYTES = 24 * 1024 * 1024
 """A request. It holds pictures in base64, which is a third larger."""
@@ -12,17 +12,10 @@ IMAGES_MAX = 20
 FAILURES_PER_S = 2.0
 FAILURES_BURST = 120.0
 """Wrong tokens from one address. Tokens cannot be guessed; this limits the load of attempts."""
-RETRY_AFTER_S = 1
 
 
 def too_many(what: str = "too many requests") -> Refusal:
-    return Refusal(
-        what,
-        status=429,
-        code="rate",
-        hint="Wait as long as Retry-After says, then send more slowly.",
-        headers={"Retry-After": str(RETRY_AFTER_S)},
-    )
+    return later(what, "Wait as long as Retry-After says, then send more slowly.", status=429, code="rate")
 
 
 def too_large(what: str, limit: int) -> Refusal:

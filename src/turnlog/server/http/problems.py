@@ -8,23 +8,13 @@ import msgspec
 from litestar.exceptions import HTTPException, ValidationException
 from msgspec import Struct
 
+from ... import errors
 from ...core.content import encodable
 from ...core.entries import REFUSED_CONTENT
-from ...errors import (
-    Busy,
-    Conflict,
-    ContentRefused,
-    ContextOverflow,
-    Denied,
-    NotFound,
-    ProviderBusy,
-    ProviderError,
-    StoreUnavailable,
-    TurnlogError,
-    UsageError,
-)
+from ...errors import TurnlogError, UsageError
 
 MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 1
 
 _TITLES = {
     400: "Bad request",
@@ -43,15 +33,15 @@ _TITLES = {
 
 _OURS: tuple[tuple[type[TurnlogError], int, str], ...] = (
     (UsageError, 400, "usage"),
-    (Denied, 403, "denied"),
-    (NotFound, 404, "not_found"),
-    (Conflict, 409, "conflict"),
-    (Busy, 409, "busy"),
-    (ContextOverflow, 413, "overflow"),
-    (ProviderBusy, 503, "provider"),
-    (ContentRefused, 502, REFUSED_CONTENT),
-    (ProviderError, 502, "provider"),
-    (StoreUnavailable, 503, "store"),
+    (errors.Denied, 403, "denied"),
+    (errors.NotFound, 404, "not_found"),
+    (errors.Conflict, 409, "conflict"),
+    (errors.Busy, 409, "busy"),
+    (errors.ContextOverflow, 413, "overflow"),
+    (errors.ProviderBusy, 503, "provider"),
+    (errors.ContentRefused, 502, REFUSED_CONTENT),
+    (errors.ProviderError, 502, "provider"),
+    (errors.StoreUnavailable, 503, "store"),
     (TurnlogError, 500, "store"),
 )
 _CODES = {400: "usage", 401: "unauthorized", 404: "not_found", 405: "method", 413: "too_large"}
@@ -90,6 +80,11 @@ class Refusal(TurnlogError):
         self.headers = dict(headers or {})
 
 
+def later(what: str, hint: str, *, status: int, code: str, after_s: int = RETRY_AFTER_S) -> Refusal:
+    """Refuses what may be sent again after so many seconds."""
+    return Refusal(what, hint=hint, status=status, code=code, headers={"Retry-After": str(after_s)})
+
+
 def unauthorized(message: str, hint: str) -> Refusal:
     return Refusal(
         message, hint=hint, status=401, code="unauthorized", headers={"WWW-Authenticate": 'Bearer realm="turnlog"'}
@@ -102,7 +97,7 @@ def state_conflicts() -> Generator[None]:
     try:
         yield
     except UsageError as error:
-        raise Conflict(str(error), hint=error.hint) from error
+        raise errors.Conflict(str(error), hint=error.hint) from error
 
 
 def of(error: Exception) -> Problem:
@@ -153,7 +148,7 @@ def headers_of(error: Exception) -> dict[str, str]:
     if isinstance(error, HTTPException):
         return dict(error.headers or {})
     retry = getattr(error, "retry_after_s", None)
-    if isinstance(error, StoreUnavailable | ProviderBusy | Busy):
+    if isinstance(error, errors.StoreUnavailable | errors.ProviderBusy | errors.Busy):
         return {"Retry-After": str(max(1, round(retry or 1)))}
     return {}
 

@@ -23,20 +23,7 @@ from ...core.snippets import excerpt
 from ...core.states import LogStates
 from ...errors import NotFound, UsageError
 from ...tools.history import said_in
-from .answers import (
-    AnyAnswer,
-    ContextAnswer,
-    PinAnswer,
-    ReadAnswer,
-    RecallAnswer,
-    SearchAnswer,
-    SessionsAnswer,
-    ToldHit,
-    ToldMemo,
-    ToldMessage,
-    moment,
-    told_session,
-)
+from . import answers
 
 SESSIONS_SHOWN, SESSIONS_MAX = 20, 50
 HITS_SHOWN, HITS_MAX = 8, 20
@@ -117,7 +104,7 @@ class PinArguments(Arguments, kw_only=True):
 
 
 _SCHEMA_HINT = "Its input schema says what it takes."
-RunServed: TypeAlias = Callable[[Access, Any], Awaitable[AnyAnswer]]
+RunServed: TypeAlias = Callable[[Access, Any], Awaitable[answers.AnyAnswer]]
 
 
 class ServedTool(Struct, frozen=True):
@@ -125,11 +112,11 @@ class ServedTool(Struct, frozen=True):
     title: str
     description: str
     takes: type[Arguments]
-    gives: type[AnyAnswer]
+    gives: type[answers.AnyAnswer]
     run: RunServed
     reads: bool = True
 
-    async def call(self, access: Access, given: Mapping[str, Any]) -> AnyAnswer:
+    async def call(self, access: Access, given: Mapping[str, Any]) -> answers.AnyAnswer:
         try:
             arguments = msgspec.convert(dict(given), self.takes)
         except msgspec.ValidationError as error:
@@ -137,7 +124,7 @@ class ServedTool(Struct, frozen=True):
         return await self.run(access, arguments)
 
 
-async def list_sessions(access: Access, asked: ListArguments) -> SessionsAnswer:
+async def list_sessions(access: Access, asked: ListArguments) -> answers.SessionsAnswer:
     page = await access.sessions.list(
         Query(
             q=asked.words or None,
@@ -148,10 +135,12 @@ async def list_sessions(access: Access, asked: ListArguments) -> SessionsAnswer:
             cursor=asked.cursor,
         )
     )
-    return SessionsAnswer(sessions=list(map(told_session, page.items)), total=page.total, next=page.next)
+    return answers.SessionsAnswer(
+        sessions=list(map(answers.told_session, page.items)), total=page.total, next=page.next
+    )
 
 
-async def search(access: Access, asked: SearchArguments) -> SearchAnswer:
+async def search(access: Access, asked: SearchArguments) -> answers.SearchAnswer:
     within = await access.sessions.resolve(asked.session) if asked.session else None
     scope = Query(id=within.id) if within else Query(agent=asked.agent, status=UNTRASHED)
     hits = await access.sessions.search(asked.words, scope=scope)
@@ -160,7 +149,7 @@ async def search(access: Access, asked: SearchArguments) -> SearchAnswer:
     width = max(HIT_MIN_CHARS, min(HIT_MAX_CHARS, HITS_CHARS // max(1, len(shown))))
     there = [hit for hit in shown if hit.session_id in rows]
     told = [await _told_hit(access, rows[hit.session_id], hit, asked.words, width) for hit in there]
-    return SearchAnswer(hits=told, more=len(hits) - len(shown))
+    return answers.SearchAnswer(hits=told, more=len(hits) - len(shown))
 
 
 async def _rows_of(access: Access, ids: set[str]) -> dict[str, Session]:
@@ -172,12 +161,12 @@ async def _rows_of(access: Access, ids: set[str]) -> dict[str, Session]:
     return found
 
 
-async def _told_hit(access: Access, row: Session, hit: Hit, words: str, width: int) -> ToldHit:
+async def _told_hit(access: Access, row: Session, hit: Hit, words: str, width: int) -> answers.ToldHit:
     """The text around a hit, longer than the store's own snippet, which is for lists."""
     entries = await access.sessions.read(row, after=hit.seq - 1, before=hit.seq + 1)
     text = text_of_entry(entries[0], {}) if entries else ""
     found = excerpt(text, understand(words), width).text if text else hit.snippet
-    return ToldHit(
+    return answers.ToldHit(
         session=row.id,
         title=clean(row.title),
         seq=hit.seq,
@@ -188,7 +177,7 @@ async def _told_hit(access: Access, row: Session, hit: Hit, words: str, width: i
     )
 
 
-async def read(access: Access, asked: ReadArguments) -> ReadAnswer:
+async def read(access: Access, asked: ReadArguments) -> answers.ReadAnswer:
     row = await access.sessions.resolve(asked.session)
     first = asked.from_seq or max(1, row.last_seq - ENTRIES_READ + 1)
     entries = await access.sessions.read(row, after=first - 1, limit=ENTRIES_READ)
@@ -200,7 +189,7 @@ async def read(access: Access, asked: ReadArguments) -> ReadAnswer:
         looked_at = chosen[len(messages)][0].seq - 1
     elif asked.from_seq and len(chosen) < len(said):
         looked_at = said[len(chosen)][0].seq - 1
-    return ReadAnswer(
+    return answers.ReadAnswer(
         session=row.id,
         title=clean(row.title),
         messages=messages,
@@ -209,7 +198,7 @@ async def read(access: Access, asked: ReadArguments) -> ReadAnswer:
     )
 
 
-async def context(access: Access, asked: ContextArguments) -> ContextAnswer:
+async def context(access: Access, asked: ContextArguments) -> answers.ContextAnswer:
     row = await access.sessions.resolve(asked.session)
     loaded = await access.sessions.load(row)
     view = survey(loaded.entries)
@@ -218,7 +207,7 @@ async def context(access: Access, asked: ContextArguments) -> ContextAnswer:
     newest = said[-MESSAGES_SHOWN:]
     messages = _newest(row, newest, READ_CHARS)
     pins = [(entry, text) for entry in view.pins if (text := _words(entry, view.received))]
-    return ContextAnswer(
+    return answers.ContextAnswer(
         session=row.id,
         title=clean(row.title),
         summary=clean(shorten(view.compaction.summary, SUMMARY_CHARS)) if view.compaction else "",
@@ -236,17 +225,17 @@ def _words(entry: Entry, received: Mapping[int, Entry]) -> str:
     return own or "\n\n".join(said_in(received[seq]) for seq in named if seq in received)
 
 
-def _newest(row: Session, said: Sequence[tuple[Entry, str]], chars: int) -> list[ToldMessage]:
+def _newest(row: Session, said: Sequence[tuple[Entry, str]], chars: int) -> list[answers.ToldMessage]:
     """As many as fit, counted from the end."""
     while len(found := _told(row, said, chars)) < len(said):
         said = said[len(said) - len(found) :]
     return found
 
 
-def _told(row: Session, said: Sequence[tuple[Entry, str]], chars: int, skip: int = 0) -> list[ToldMessage]:
+def _told(row: Session, said: Sequence[tuple[Entry, str]], chars: int, skip: int = 0) -> list[answers.ToldMessage]:
     """Each message gets its share of the characters; short ones leave theirs to the others."""
     states = LogStates(row)
-    found: list[ToldMessage] = []
+    found: list[answers.ToldMessage] = []
     left = chars
     for n, (entry, text) in enumerate(said):
         if left < MESSAGE_MIN_CHARS and found:
@@ -257,34 +246,37 @@ def _told(row: Session, said: Sequence[tuple[Entry, str]], chars: int, skip: int
         state = states.of(entry.seq) if isinstance(entry, MESSAGES) else "tail"
         time = entry.ts
         found.append(
-            ToldMessage(seq=entry.seq, role=role_of(entry), time=time, state=state, text=clean(shown), chars=len(text))
+            answers.ToldMessage(
+                seq=entry.seq, role=role_of(entry), time=time, state=state, text=clean(shown), chars=len(text)
+            )
         )
         left -= len(shown)
     return found
 
 
-async def recall(access: Access, asked: RecallArguments) -> RecallAnswer:
+async def recall(access: Access, asked: RecallArguments) -> answers.RecallAnswer:
     found = await access.remembered(asked.agent, asked.words, limit=asked.limit)
     memos = [
-        ToldMemo(agent=memo.agent, time=moment(memo.ts), text=clean(shorten(memo.text, MEMO_CHARS))) for memo in found
+        answers.ToldMemo(agent=memo.agent, time=answers.moment(memo.ts), text=clean(shorten(memo.text, MEMO_CHARS)))
+        for memo in found
     ]
-    return RecallAnswer(memos=memos)
+    return answers.RecallAnswer(memos=memos)
 
 
-async def pin(access: Access, asked: PinArguments) -> PinAnswer:
+async def pin(access: Access, asked: PinArguments) -> answers.PinAnswer:
     row = await access.sessions.resolve(asked.session)
     if asked.seq not in {target for _, target in row.pins}:
         row = await access.sessions.pin(row.id, asked.seq)
     return _pinned(row)
 
 
-async def unpin(access: Access, asked: PinArguments) -> PinAnswer:
+async def unpin(access: Access, asked: PinArguments) -> answers.PinAnswer:
     row = await access.sessions.resolve(asked.session)
     return _pinned(await access.sessions.unpin(row.id, asked.seq))
 
 
-def _pinned(row: Session) -> PinAnswer:
-    return PinAnswer(session=row.id, pinned=sorted(target for _, target in row.pins))
+def _pinned(row: Session) -> answers.PinAnswer:
+    return answers.PinAnswer(session=row.id, pinned=sorted(target for _, target in row.pins))
 
 
 def _served(run: RunServed, title: str, description: str, *, reads: bool = True) -> ServedTool:

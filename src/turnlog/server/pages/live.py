@@ -1,7 +1,6 @@
 """The live stream, which the tabs of a browser share, and the way in which the page sends a message."""
 
 import re
-from collections.abc import AsyncGenerator
 from typing import Annotated
 
 from litestar import get, post
@@ -10,10 +9,9 @@ from litestar.types import ASGIApp
 
 from ...access import Access
 from ...errors import UsageError
-from ..api.chat import accept_message
+from ..api.chat import accept_message, stream
 from ..http.bodies import ChatBody
-from ..http.sse import EventStream
-from ..service import AnyRequest, acting, service_of, token_of
+from ..service import AnyRequest, acting, service_of
 from .feed import Feed
 from .view import frame_of
 
@@ -30,7 +28,7 @@ async def live(request: AnyRequest, watch: Annotated[str, Parameter(max_length=4
         raise UsageError("those are not ids of sessions", hint="Separate them by commas.")
     watched = list(dict.fromkeys(watch.split(",")))[:WATCHED_MAX] if watch else []
     service.hold_stream(request)
-    return _stream(request, _feed(request, access).frames(watched))
+    return stream(request, None, _feed(request, access).frames(watched))
 
 
 @post("/chat/{agent:str}/say", status_code=200)
@@ -40,19 +38,9 @@ async def say(request: AnyRequest, agent: str, data: JSONBody[ChatBody]) -> ASGI
     Its headers are sent when the message is stored. A browser whose live stream shows the turn needs no more.
     """
     access, _, ticket = await accept_message(request, agent, data)
-    return _stream(request, _feed(request, access).frames_of(ticket))
+    return stream(request, None, _feed(request, access).frames_of(ticket))
 
 
 def _feed(request: AnyRequest, access: Access) -> Feed:
     service = service_of(request)
     return Feed(access, service.changes, service.turns, frame_of(request))
-
-
-def _stream(request: AnyRequest, frames: AsyncGenerator[bytes]) -> EventStream:
-    service = service_of(request)
-    return EventStream(
-        frames,
-        streams=service.streams,
-        may_listen=service.may_listen(token_of(request), None),
-        on_error=lambda error: service.log.error("live", exc_info=error),
-    )

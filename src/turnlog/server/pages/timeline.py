@@ -6,36 +6,14 @@ every entry in the order of writing.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ...core import history, turns
-from ...core.entries import (
-    MESSAGES,
-    Assistant,
-    Block,
-    Compaction,
-    Content,
-    Entry,
-    Failed,
-    Foreign,
-    Message,
-    ModelChoice,
-    Opened,
-    Pin,
-    Received,
-    Rewind,
-    Shortened,
-    ToolResult,
-    Unpin,
-    User,
-    kind_of,
-    text_of,
-    tool_uses,
-)
+from ...core import entries as kinds, history, turns
+from ...core.entries import MESSAGES, Block, Content, Entry, Message, kind_of, text_of, tool_uses
 from ...core.heard import is_heard
 from ...core.pairing import Pairing, pair
 from ...core.session import Session, active, live_path, marks_of, on_path
@@ -100,22 +78,25 @@ class TimelineItem(Struct, frozen=True, kw_only=True):
     """Whether a turn ended here: the history can go on from here."""
 
 
-def conversation(row: Session, entries: Sequence[Entry], folds: Sequence[Compaction] = ()) -> list[TimelineItem]:
+def conversation(row: Session, entries: Sequence[Entry], folds: Sequence[kinds.Compaction] = ()) -> list[TimelineItem]:
     """The current history: the active compactions (`folds`, older than `entries`), then the messages after them."""
     stack = [mark.seq for mark in active(row.marks, row.last_seq)]
-    known = {entry.seq: entry for entry in (*folds, *entries) if isinstance(entry, Compaction)}
+    known = {entry.seq: entry for entry in (*folds, *entries) if isinstance(entry, kinds.Compaction)}
     heads = [_fold_item(row, known[seq]) for seq in stack if seq in known]
     # A row keeps only the latest marks of a long log; the marks of these entries are among them.
     path = live_path(sorted((*row.marks, *marks_of(entries)), key=lambda mark: mark.seq), row.last_seq)
-    shown = [entry for entry in entries if _is_said(entry, row, stack) and on_path(entry.seq, path)]
+    notes = (kinds.Shortened, kinds.Pin, kinds.Unpin, kinds.Rewind)
+    said = [entry for entry in entries if _is_shown(entry, row, stack, notes, first=row.boundary)]
+    shown = [entry for entry in said if on_path(entry.seq, path)]
     return [*heads, *_items(row, shown, entries)]
 
 
-def chat(row: Session, entries: Sequence[Entry], folds: Sequence[Compaction] = ()) -> list[TimelineItem]:
+def chat(row: Session, entries: Sequence[Entry], folds: Sequence[kinds.Compaction] = ()) -> list[TimelineItem]:
     """One branch of the log. `row` describes that branch; `folds`: its active compactions whose dividers are here."""
     path = live_path(sorted({*row.marks, *marks_of(entries)}, key=lambda mark: mark.seq), row.last_seq)
     taken = {entry.seq for entry in folds} | {mark.seq for mark in active(row.marks, row.last_seq)}
-    shown = [entry for entry in entries if _is_chatted(entry, row, taken) and on_path(entry.seq, path)]
+    notes = (kinds.Shortened, kinds.Rewind, kinds.ModelChoice)
+    shown = [entry for entry in entries if _is_shown(entry, row, taken, notes) and on_path(entry.seq, path)]
     found = _items(row, shown, entries)
     items = [replace(item, tags=tuple(tag for tag in item.tags if tag != "folded")) for item in found]
     for fold in sorted(folds, key=lambda entry: (entry.first_kept, entry.seq), reverse=True):
@@ -124,41 +105,30 @@ def chat(row: Session, entries: Sequence[Entry], folds: Sequence[Compaction] = (
     return items
 
 
-def _is_chatted(entry: Entry, row: Session, dividers: set[int]) -> bool:
-    match entry:
-        case User() | Assistant() | ToolResult() | Failed() | Shortened() | Rewind() | ModelChoice():
-            return True
-        case Received():
-            return entry.seq in (*row.received, *row.heard)
-        case Compaction():
-            return entry.seq not in dividers  # an undone one
-        case _:
-            return False
-
-
 def timeline(row: Session, entries: Sequence[Entry]) -> list[TimelineItem]:
     """Every entry in the order of writing, including those that were rewound or folded."""
-    taken = {seq for entry in entries if isinstance(entry, User) for seq in entry.from_}
-    shown = [entry for entry in entries if not isinstance(entry, Received) or entry.seq not in taken]
+    taken = {seq for entry in entries if isinstance(entry, kinds.User) for seq in entry.from_}
+    shown = [entry for entry in entries if not isinstance(entry, kinds.Received) or entry.seq not in taken]
     return _items(row, shown, entries)
 
 
-def _is_said(entry: Entry, row: Session, stack: Sequence[int]) -> bool:
+def _is_shown(
+    entry: Entry, row: Session, folds: Collection[int], notes: tuple[type[Entry], ...], *, first: int = 0
+) -> bool:
+    """`folds`: compactions that are shown elsewhere. `notes`: what is shown besides messages, the oldest of which is
+    `first`.
+    """
     match entry:
-        case User() | Assistant() | ToolResult() | Failed():
-            return entry.seq >= row.boundary
-        case Received():
+        case kinds.Received():
             return entry.seq in (*row.received, *row.heard)
-        case Compaction():
-            return entry.seq not in stack  # undone ones stay visible; active ones are shown at the top
-        case Shortened() | Pin() | Unpin() | Rewind():
-            return True
+        case kinds.Compaction():
+            return entry.seq not in folds  # undone ones stay visible
         case _:
-            return False
+            return isinstance(entry, notes) or (isinstance(entry, (*MESSAGES, kinds.Failed)) and entry.seq >= first)
 
 
 def _items(row: Session, shown: Sequence[Entry], around: Sequence[Entry]) -> list[TimelineItem]:
-    received = {entry.seq: entry for entry in around if isinstance(entry, Received)}
+    received = {entry.seq: entry for entry in around if isinstance(entry, kinds.Received)}
     parts = {entry.seq: parted(entry) for entry in around if isinstance(entry, MESSAGES)}
     pairing = pair([part for entry in parts.values() for part in entry])
     seqs = {entry.seq for entry in shown}
@@ -169,7 +139,7 @@ def _items(row: Session, shown: Sequence[Entry], around: Sequence[Entry]) -> lis
     items: list[TimelineItem] = []
     for entry in shown:
         left = [part for part in parts.get(entry.seq, ()) if _is_left(part, pairing, elsewhere)]
-        if isinstance(entry, User | ToolResult) and not left:
+        if isinstance(entry, kinds.User | kinds.ToolResult) and not left:
             continue  # shown on the cards of its calls
         item = _item(row, entry, received, left, pairing)
         cards = tuple(replace(card, left_out=card.seq in left_out) for card in item.cards)
@@ -189,7 +159,7 @@ def _turns_of(around: Sequence[Entry]) -> tuple[dict[int, int], set[int]]:
     for entry in around:
         if entry.after is not None:
             turn = begun.get(entry.after, 0)
-        if isinstance(entry, Rewind):
+        if isinstance(entry, kinds.Rewind):
             turn = begun.get(entry.to, 0)
         if walk.take(entry):
             turn = entry.seq
@@ -201,23 +171,23 @@ def _turns_of(around: Sequence[Entry]) -> tuple[dict[int, int], set[int]]:
 
 def _is_left(part: Message, pairing: Pairing, elsewhere: set[int]) -> bool:
     """Whether no card of a call in this page shows it."""
-    return not isinstance(part, ToolResult) or pairing.is_orphan(part) or id(part) in elsewhere
+    return not isinstance(part, kinds.ToolResult) or pairing.is_orphan(part) or id(part) in elsewhere
 
 
 def _item(
-    row: Session, entry: Entry, received: Mapping[int, Received], left: Sequence[Message], pairing: Pairing
+    row: Session, entry: Entry, received: Mapping[int, kinds.Received], left: Sequence[Message], pairing: Pairing
 ) -> TimelineItem:
     match entry:
-        case User() | ToolResult():
+        case kinds.User() | kinds.ToolResult():
             return _message(entry, received, left)
-        case Received():
+        case kinds.Received():
             tag = "heard" if is_heard(entry) else "waiting"
             return replace(_said(entry.seq, entry.ts, entry.sender, entry.content), tags=(tag,))
-        case Assistant():
+        case kinds.Assistant():
             return _answer(row, entry, pairing)
-        case Compaction():
+        case kinds.Compaction():
             return _fold_item(row, entry)
-        case Failed():
+        case kinds.Failed():
             return TimelineItem(
                 kind="failed", seq=entry.seq, ts=entry.ts, note="note_failed", text=entry.reason, speaker=entry.code
             )
@@ -226,14 +196,16 @@ def _item(
             return TimelineItem(kind="note", seq=entry.seq, ts=entry.ts, note=name, values=values)
 
 
-def _message(entry: User | ToolResult, received: Mapping[int, Received], left: Sequence[Message]) -> TimelineItem:
+def _message(
+    entry: kinds.User | kinds.ToolResult, received: Mapping[int, kinds.Received], left: Sequence[Message]
+) -> TimelineItem:
     """The rest of a message: results whose calls are not in this page get cards of their own."""
     cards = tuple(
         Card(name=part.tool_use_id, output=text_of(part.content), is_error=part.is_error, seq=part.seq)
         for part in left
-        if isinstance(part, ToolResult)
+        if isinstance(part, kinds.ToolResult)
     )
-    words = next((part for part in left if isinstance(part, User)), None)
+    words = next((part for part in left if isinstance(part, kinds.User)), None)
     if words is None:
         return TimelineItem(kind="tool", seq=entry.seq, ts=entry.ts, cards=cards)
     return replace(_said(words.seq, words.ts, words.sender, user_content(words, received)), cards=cards)
@@ -245,7 +217,7 @@ def _said(seq: int, ts: str, sender: str | None, content: Content) -> TimelineIt
     )
 
 
-def _answer(row: Session, entry: Assistant, pairing: Pairing) -> TimelineItem:
+def _answer(row: Session, entry: kinds.Assistant, pairing: Pairing) -> TimelineItem:
     calls = tool_uses(entry)
     results = pairing.results_of(entry) or [None] * len(calls)
     return TimelineItem(
@@ -260,7 +232,7 @@ def _answer(row: Session, entry: Assistant, pairing: Pairing) -> TimelineItem:
     )
 
 
-def _card(call: Block, result: ToolResult | None) -> Card:
+def _card(call: Block, result: kinds.ToolResult | None) -> Card:
     return Card(
         name=str(call.get("name")),
         input=as_json(call.get("input"), INPUT_MAX_CHARS),
@@ -284,7 +256,7 @@ def _images(content: Content) -> int:
     return 0 if isinstance(content, str) else sum(block.get("type") == "image" for block in content)
 
 
-def _fold_item(row: Session, entry: Compaction) -> TimelineItem:
+def _fold_item(row: Session, entry: kinds.Compaction) -> TimelineItem:
     stack = [mark.seq for mark in active(row.marks, row.last_seq)]
     state = "undone" if entry.seq not in stack else "active" if entry.seq == stack[-1] else "under"
     fold = Fold(
@@ -303,17 +275,17 @@ def _fold_item(row: Session, entry: Compaction) -> TimelineItem:
 def _note(entry: Entry) -> tuple[str, dict[str, Any]]:
     """The text has the name of the type, and may use every field of the entry."""
     match entry:
-        case Shortened(plain=True):
+        case kinds.Shortened(plain=True):
             return "note_plain", {"n": max(entry.targets, default=0)}
-        case Shortened():
+        case kinds.Shortened():
             return "note_shortened", {"n": len(entry.targets)}
-        case Foreign(unknown={"type": kind}):
+        case kinds.Foreign(unknown={"type": kind}):
             return "note_unknown", {"type": kind}
-        case Foreign(raw={"turnlog": "request", "client": str(client), "match": str(match)}):
+        case kinds.Foreign(raw={"turnlog": "request", "client": str(client), "match": str(match)}):
             return "note_request", {"client": client[:CLIENT_MAX_CHARS] or "?", "match": match}
-        case Foreign(raw={"turnlog": "head"}):
+        case kinds.Foreign(raw={"turnlog": "head"}):
             return "note_head", {}
-        case Foreign():
+        case kinds.Foreign():
             return "note_foreign", {}
         case _:
             return f"note_{kind_of(entry)}", {name: getattr(entry, name) for name in entry.__struct_fields__}
@@ -323,7 +295,7 @@ def client_of(entries: Sequence[Entry]) -> str:
     """What the newest client of a relay calls itself; empty where there is none."""
     for entry in reversed(entries):
         match entry:
-            case Foreign(raw={"turnlog": "request", "client": str(client)}):
+            case kinds.Foreign(raw={"turnlog": "request", "client": str(client)}):
                 return client
             case _:
                 continue
@@ -331,12 +303,12 @@ def client_of(entries: Sequence[Entry]) -> str:
 
 
 def _tags(row: Session, entry: Entry, left_out: Mapping[int, int]) -> Iterable[str]:
-    if isinstance(entry, Opened | Compaction | Foreign):
+    if isinstance(entry, kinds.Opened | kinds.Compaction | kinds.Foreign):
         return ()
     tags: list[str] = []
     if not on_path(entry.seq, live_path(row.marks, row.last_seq)):
         tags.append("rewound")
-    elif isinstance(entry, User | Assistant | ToolResult) and entry.seq < row.boundary:
+    elif isinstance(entry, kinds.User | kinds.Assistant | kinds.ToolResult) and entry.seq < row.boundary:
         tags.append("folded")
     if entry.seq in left_out:
         tags.append("left_out")

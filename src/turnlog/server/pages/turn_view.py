@@ -10,17 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from ...core.events import (
-    ApprovalAnswered,
-    ApprovalRequest,
-    Event,
-    GuardStage,
-    Snapshot,
-    TextDelta,
-    ThinkingDelta,
-    ToolCall,
-    ToolDone,
-)
+from ...core import events
 from ..markdown import GrowingText
 from .timeline import INPUT_MAX_CHARS, Card, as_json
 from .view import Frame, fill
@@ -59,27 +49,27 @@ class LiveTurnView:
         self._sent: dict[tuple[int, int], Piece] = {}
         self._touched: set[int] = set()
 
-    def add(self, events: Sequence[Event]) -> None:
-        for event in events:
+    def add(self, new: Sequence[events.Event]) -> None:
+        for event in new:
             self._add(event)
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: events.Event) -> None:
         match event:
-            case TextDelta():
+            case events.TextDelta():
                 self._said("text").pieces.append(event.text)
-            case ThinkingDelta():
+            case events.ThinkingDelta():
                 self._said("thinking").pieces.append(event.text)
-            case Snapshot() if event.text:
+            case events.Snapshot() if event.text:
                 self._begin("text").pieces.append(event.text)
-            case ToolCall():
+            case events.ToolCall():
                 part = self._begin("call")
                 part.call = event.tool_call.id
                 part.card = Card(name=event.tool_call.name, input=as_json(event.tool_call.input, INPUT_MAX_CHARS))
-            case ToolDone():
+            case events.ToolDone():
                 self._finish(event)
-            case ApprovalRequest() | ApprovalAnswered():
+            case events.ApprovalRequest() | events.ApprovalAnswered():
                 self._begin("approval").event = msgspec.to_builtins(event)
-            case GuardStage() if event.stage.startswith(MODEL):
+            case events.GuardStage() if event.stage.startswith(MODEL):
                 self._begin("note").pieces.append(event.stage.removeprefix(MODEL))
             case _:
                 pass
@@ -95,7 +85,7 @@ class LiveTurnView:
         self._touched.add(len(self._parts) - 1)
         return self._parts[-1]
 
-    def _finish(self, event: ToolDone) -> None:
+    def _finish(self, event: events.ToolDone) -> None:
         for number, part in enumerate(self._parts):
             if part.call == event.tool_call_id and part.card is not None:
                 part.card = msgspec.structs.replace(part.card, output=event.text, is_error=event.is_error)
