@@ -131,11 +131,7 @@ class SqliteBackend:
 
 
 def _connect(path: Path | str) -> SqliteConnection:
-    db = SqliteConnection(path)
-    db.wait_when_busy(BUSY_TIMEOUT_MS)
-    db.pragma("journal_mode", "wal")
-    db.pragma("synchronous", "normal")
-    return db
+    return SqliteConnection.with_log(path, synchronous="NORMAL", busy_ms=BUSY_TIMEOUT_MS)
 
 
 def _conditions(wanted: Filter) -> tuple[str, list[Any]]:

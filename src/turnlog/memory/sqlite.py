@@ -105,9 +105,6 @@ def _connect(place: str, read_only: bool) -> SqliteConnection:
     if place != ":memory:":
         make_dir(Path(place).parent)
         os.close(open_private(Path(place), os.O_RDWR | os.O_CREAT))
-    db = SqliteConnection(place)
-    db.wait_when_busy(BUSY_TIMEOUT_MS)
-    db.run("PRAGMA journal_mode = WAL")
-    db.run("PRAGMA synchronous = FULL")
+    db = SqliteConnection.with_log(place, synchronous="FULL", busy_ms=BUSY_TIMEOUT_MS)
     db.run(_SCHEMA)
     return db

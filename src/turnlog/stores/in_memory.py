@@ -25,7 +25,7 @@ from . import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, LedgerFact, 
 from .disk import leases
 from .disk.leases import FileLease
 from .finding import EntryPlace, Searcher, is_allowed
-from .stamping import check_expected, check_incarnation, now_ms, rising, stamp, window
+from .stamping import AskedAppend, check_expected, check_incarnation, now_ms, rising, stamp, window
 from .watching import Watchers
 
 
@@ -52,27 +52,20 @@ class MemoryStore:
         incarnation: str | None = None,
     ) -> Appended:
         keys.check_session_id(session_id)
-        if lease != "own":
-            return self._append(session_id, bodies, expect, expect_fact, lease, incarnation)
-        async with self.lease(session_id, wait_s=OWN_LEASE_WAIT_S) as own:
-            return self._append(session_id, bodies, expect, expect_fact, own, incarnation)
+        asked = AskedAppend(bodies, expect, expect_fact, incarnation, lease is not None)
+        if lease == "own":
+            async with self.lease(session_id, wait_s=OWN_LEASE_WAIT_S):
+                return self._append(session_id, asked)
+        leases.check(lease, session_id)
+        return self._append(session_id, asked)
 
-    def _append(
-        self,
-        session_id: str,
-        bodies: Sequence[Entry],
-        expect: int | None,
-        expect_fact: ExpectedFact | None,
-        lease: Lease | None,
-        incarnation: str | None,
-    ) -> Appended:
-        leased = leases.check(lease, session_id)
+    def _append(self, session_id: str, asked: AskedAppend) -> Appended:
         row = self._rows.get(session_id)
-        check_expected(row, expect, session_id, incarnation)
+        check_expected(row, session_id, asked)
         index = self._facts.get(session_id) or FactIndex()
-        if expect_fact is not None:
-            session_facts.check_expected(expect_fact, index.seq_of(*expect_fact[:2]))
-        bodies = admit(row, bodies, leased=leased)
+        if asked.expect_fact is not None:
+            session_facts.check_expected(asked.expect_fact, index.seq_of(*asked.expect_fact[:2]))
+        bodies = admit(row, asked.bodies, leased=asked.leased)
         entries = stamp(bodies, row.last_seq if row else 0, self._stamps())
         for entry in entries:
             native.encode_stored(entry)  # the same limits as on disk

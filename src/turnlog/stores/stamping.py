@@ -1,19 +1,40 @@
-"""Sets seqs and times of entries to be stored, the same way in every store."""
+"""What a change is asked to do, whether it may, and the seqs and times of its entries: the same in every store."""
 
 import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ..core.entries import Entry, Foreign, Opened
+from ..core.facts import ExpectedFact
 from ..core.session import Session
 from ..errors import Conflict, Corrupt, NotFound, UsageError
 
 INCARNATION_BYTES = 8
 """Long enough that two incarnations of one id never collide."""
+
+
+class AskedAppend(NamedTuple):
+    """What a caller of `append` gave."""
+
+    bodies: Sequence[Entry]
+    expect: int | None
+    expect_fact: ExpectedFact | None
+    incarnation: str | None
+    leased: bool
+
+
+class AskedErase(NamedTuple):
+    """What a caller of `erase` gave."""
+
+    seqs: Sequence[int]
+    redact: bool
+    by: str
+    incarnation: str | None
 
 
 def now_ms() -> int:
@@ -71,13 +92,19 @@ def unreadable(seq: int, error: Corrupt) -> Entry:
     return Foreign(seq=seq, raw={"unreadable": str(error)})
 
 
-def check_expected(row: Session | None, expect: int | None, session_id: str, incarnation: str | None) -> None:
+def check_named(session_id: str, bodies: Sequence[Entry]) -> None:
+    """Checks that a session entry has the id of its session."""
+    if bodies and isinstance(bodies[0], Opened) and bodies[0].id != session_id:
+        raise UsageError(f"the session entry has the id {bodies[0].id}, not {session_id}")
+
+
+def check_expected(row: Session | None, session_id: str, asked: AskedAppend) -> None:
     """Checks that the log is the expected one and ends where the caller saw it end."""
-    if incarnation is not None:
-        check_incarnation(row, session_id, incarnation)
+    if asked.incarnation is not None:
+        check_incarnation(row, session_id, asked.incarnation)
     last = row.last_seq if row else 0
-    if expect is not None and expect != last:
-        raise Conflict(f"the log ends at entry {last}, not at {expect}")
+    if asked.expect is not None and asked.expect != last:
+        raise Conflict(f"the log ends at entry {last}, not at {asked.expect}")
 
 
 def check_incarnation(row: Session | None, session_id: str, incarnation: str | None) -> Session:

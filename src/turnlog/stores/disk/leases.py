@@ -68,17 +68,16 @@ class FileLease:
         return False
 
 
-def check(lease: Lease | None, session_id: str) -> bool:
-    """Whether a lease is given; raises if it is not a live one for this session."""
+def check(lease: Lease | None, session_id: str) -> None:
+    """Raises if a lease is given that is not a live one for this session."""
     if lease is None:
-        return False
+        return
     if lease.session_id != session_id:
         raise UsageError(f"the lease is for session {lease.session_id}, not {session_id}")
     if not lease.live:
         raise Conflict(
             "the lease has ended; another process may run the turn now", hint="Take a new lease and read again."
         )
-    return True
 
 
 class FileLeases:
@@ -298,15 +297,14 @@ def _host() -> bytes:
 @asynccontextmanager
 async def held(
     lease: Lease | None, session_id: str, own: AbstractAsyncContextManager[Lease] | None
-) -> AsyncGenerator[None]:
+) -> AsyncGenerator[Lease | None]:
     """Runs with the given lease; without one, with its own, if there is one."""
-    if lease is not None:
-        check(lease, session_id)
+    check(lease, session_id)
     if lease is not None or own is None:
-        yield
+        yield lease
         return
-    async with own:
-        yield
+    async with own as taken:
+        yield taken
 
 
 def busy(session_id: str, path: str) -> Busy:

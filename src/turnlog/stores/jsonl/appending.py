@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from ...core import facts as session_facts
 from ...core.admission import admit
 from ...core.entries import Entry, Opened
-from ...errors import Busy, NotFound, UsageError
+from ...errors import Busy, NotFound
 from .. import Appended, Clock, Notice
 from ..disk.files import disk_errors, sync_dir, unavailable
 from ..disk.syncing import Syncer, aside
-from ..stamping import check_expected, stamp
+from ..stamping import AskedAppend, check_expected, check_named, stamp
 from .fact_index import NOTHING, FactIndexes, end_of
 from .folders import FolderIndexes
 from .layouts import Place
-from .open_files import INLINE_READ_BYTES, AskedAppend, OpenFiles, file_lock, read_on
+from .open_files import INLINE_READ_BYTES, OpenFiles, file_lock, read_on
 from .transcript import SessionFile
 
 PASS_EVERY = 64
@@ -94,8 +94,7 @@ class JsonlAppender:
             first = bodies[0] if bodies else None
             if not isinstance(first, Opened):
                 raise
-            if first.id != session_id:
-                raise UsageError(f"the session entry has the id {first.id}, not {session_id}") from None
+        check_named(session_id, bodies)
         with disk_errors(f"session {session_id} cannot be created"):
             index = self._folders.get(self._place.folder_for(first))
             opened = stamp([first], 0, self._clock())[0]
@@ -106,7 +105,7 @@ class JsonlAppender:
         if behind or file.refreshing.locked():
             await read_on(file)
         before = file.row
-        check_expected(before, asked.expect, file.id, asked.incarnation)
+        check_expected(before, file.id, asked)
         if asked.expect_fact is not None:
             await self._facts.check(file, asked.expect_fact)
         bodies = admit(before, asked.bodies, leased=asked.leased)

@@ -13,7 +13,7 @@ from ...runtime.background import report
 from .. import Clock
 from ..disk.files import disk_errors
 from ..disk.syncing import aside
-from ..stamping import check_incarnation, timestamp
+from ..stamping import AskedErase, check_incarnation, timestamp
 from . import erase_notes
 from .erase_notes import EraseNote, EraseNotes
 from .fact_index import FactIndexes
@@ -58,13 +58,11 @@ class JsonlEraser:
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def erase(
-        self, session_id: str, seqs: Sequence[int], *, redact: bool, by: str, incarnation: str | None
-    ) -> list[int]:
+    async def erase(self, session_id: str, asked: AskedErase) -> list[int]:
         async with self._alone(session_id) as file:
-            check_incarnation(file.row, session_id, incarnation)
+            check_incarnation(file.row, session_id, asked.incarnation)
             log = await aside(lambda: list(file.everything()))
-            plan = erasing.plan(log, seqs, redact=redact, by=by)
+            plan = erasing.plan(log, asked.seqs, redact=asked.redact, by=asked.by)
             if not plan.emptied:
                 return []
             at = timestamp(self._stamps())

@@ -23,7 +23,7 @@ from ..disk.files import open_private
 from ..disk.syncing import aside
 from ..in_memory import FactIndex
 from ..sql import key_bytes, key_text, past_bytes
-from ..sqlite.connection import SqliteConnection
+from ..sqlite.connection import SqliteConnection, remove
 from .transcript import SessionFile
 
 VERSION = 1
@@ -150,7 +150,7 @@ class FactIndexFile:
             return
         try:
             if entries_changes:
-                with _Transaction(db):
+                with db.transaction():
                     if self._reached(db, file.id, before) == before or not before.size:
                         _apply(db, file.id, entries_changes)
                         self._move(db, file.id, end_of(file))
@@ -165,7 +165,7 @@ class FactIndexFile:
         unsaved, self._unsaved = self._unsaved, set()
         if not unsaved or self._db is None:
             return
-        with suppress(apsw.Error), _Transaction(self._db):
+        with suppress(apsw.Error), self._db.transaction():
             for session_id in unsaved:
                 if session_id in self._known:
                     self._move(self._db, session_id, self._known[session_id])
@@ -190,7 +190,7 @@ class FactIndexFile:
             self._in_memory[file.id] = end, FactIndex(found)
             return
         try:
-            with _Transaction(db):
+            with db.transaction():
                 self._known.pop(file.id, None)
                 if _is_ahead(file, self._reached(db, file.id, end), end):
                     return  # another process was faster: its mark never goes back, others rely on it
@@ -211,14 +211,13 @@ class FactIndexFile:
 
     def find(self, session_id: str, wanted: FactChoice) -> list[tuple[str, int]]:
         """(key, seq) of the facts that are asked for, in order."""
-        db = self._db
-        if db is None:
+        if self._db is None:
             return self._in_memory[session_id][1].find(wanted)
         if wanted.keys:
             seqs = {key: self.seq_of(session_id, wanted.app, key) for key in wanted.wanted}
             return [(key, seq) for key, seq in seqs.items() if seq is not None][: wanted.limit]
         prefix = key_bytes(wanted.prefix)
-        found = db.all(
+        found = self._db.all(
             "SELECT key, seq FROM facts WHERE session_id = ? AND app = ? AND key >= ? AND key < ?"
             f" ORDER BY key{' DESC' if wanted.last else ''} LIMIT ?",
             (session_id, wanted.app, prefix, past_bytes(prefix), -1 if wanted.limit is None else wanted.limit),
@@ -228,8 +227,9 @@ class FactIndexFile:
     def deleted(self, session_id: str) -> None:
         self._drop(session_id)
         if self.exists and (db := self._open()) is not None:
-            with suppress(apsw.Error), _Transaction(db):
-                _forget(db, session_id)
+            with suppress(apsw.Error), db.transaction():
+                for table in ("facts", "reached"):
+                    db.run(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
 
     def purge(self, session_id: str) -> None:
         """Forgets the names of a session's facts, also in the files; the next look-up reads the transcript again."""
@@ -243,7 +243,7 @@ class FactIndexFile:
         if not self.exists or (db := self._open()) is None:
             return []
         try:
-            with _Transaction(db):
+            with db.transaction():
                 names = [row[0] for row in db.all("SELECT session_id FROM reached")]
                 db.run("DELETE FROM facts")
                 db.run("DELETE FROM reached")
@@ -287,7 +287,7 @@ class FactIndexFile:
         if self._db is not None and self._path is not None:
             self._db.close()
             self._db = None
-            _remove(self._path)
+            remove(self._path)
         return NOTHING
 
 
@@ -308,11 +308,6 @@ def _apply(db: SqliteConnection, session_id: str, found: Iterable[FactChange]) -
             db.run("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?)", (*place, change.seq))
 
 
-def _forget(db: SqliteConnection, session_id: str) -> None:
-    for table in ("facts", "reached"):
-        db.run(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
-
-
 def _is_ahead(file: SessionFile, reached: Reached, end: Reached) -> bool:
     """Whether the index knows more of this file than we do: another process has appended to it."""
     same = (reached.incarnation, reached.ino) == (end.incarnation, end.ino)
@@ -331,21 +326,6 @@ def _continues(file: SessionFile, reached: Reached) -> bool:
     return reached.size == file.size or file.seek(reached.seq + 1) == reached.size
 
 
-class _Transaction:
-    def __init__(self, db: SqliteConnection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        self._db.run("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._db.run("COMMIT")
-        elif self._db.in_transaction:
-            with suppress(apsw.Error):
-                self._db.run("ROLLBACK")
-
-
 def _opened(path: Path) -> SqliteConnection | None:
     """None: nothing can be written here."""
     for _ in range(2):
@@ -353,20 +333,16 @@ def _opened(path: Path) -> SqliteConnection | None:
             os.close(open_private(path, os.O_RDWR | os.O_CREAT))
             return _connected(path)
         except (apsw.NotADBError, apsw.CorruptError):
-            _remove(path)
+            remove(path)
         except (apsw.Error, OSError):
             return None
     return None
 
 
 def _connected(path: Path) -> SqliteConnection:
-    db = SqliteConnection(path)
+    db = SqliteConnection.with_log(path, synchronous="NORMAL", busy_ms=BUSY_TIMEOUT_MS, secure=True)
     try:
-        db.wait_when_busy(BUSY_TIMEOUT_MS)
-        db.run("PRAGMA journal_mode = WAL")
-        db.run("PRAGMA synchronous = NORMAL")
-        db.run("PRAGMA secure_delete = ON")
-        with _Transaction(db):
+        with db.transaction():
             version = db.pragma("user_version")
             if version != VERSION:
                 for (name,) in db.all("SELECT name FROM sqlite_schema WHERE type = 'table'"):
@@ -376,8 +352,3 @@ def _connected(path: Path) -> SqliteConnection:
     except BaseException:
         db.close()
         raise
-
-
-def _remove(path: Path) -> None:
-    for end in ("", "-wal", "-shm"):
-        path.with_name(path.name + end).unlink(missing_ok=True)

@@ -2,11 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import NamedTuple
 
-from ...core.entries import Entry
-from ...core.facts import ExpectedFact
 from ...core.keys import check_session_id
 from ..disk.syncing import aside
 from .transcript import SessionFile
@@ -15,16 +11,6 @@ INLINE_READ_BYTES = 256 * 1024
 """Larger reads run in a thread."""
 OPEN_FILES_MAX = 256
 """Transcripts kept open between appends; beyond this, the longest unused ones are closed."""
-
-
-class AskedAppend(NamedTuple):
-    """What a caller of `append` gave."""
-
-    bodies: Sequence[Entry]
-    expect: int | None
-    expect_fact: ExpectedFact | None
-    incarnation: str | None
-    leased: bool
 
 
 class OpenFiles:

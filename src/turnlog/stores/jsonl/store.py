@@ -28,7 +28,7 @@ from ..disk.files import disk_errors, make_dir, sync_dir, unavailable
 from ..disk.syncing import Syncer, aside
 from ..finding import Searcher
 from ..in_memory import page_of
-from ..stamping import check_incarnation, now_ms, rising, window
+from ..stamping import AskedAppend, AskedErase, check_incarnation, now_ms, rising, window
 from ..watching import Watchers
 from .appending import JsonlAppender
 from .erase_notes import EraseNotes
@@ -38,7 +38,7 @@ from .folders import FolderIndexes
 from .layouts import Place, place_at
 from .ledger import JsonlLedger
 from .listing import candidates, newest
-from .open_files import INLINE_READ_BYTES, AskedAppend, OpenFiles, file_lock, read_on
+from .open_files import INLINE_READ_BYTES, OpenFiles, file_lock, read_on
 from .publishing import check_ours, mark
 from .searching import JsonlLooking, JsonlSearching
 from .transcript import SessionFile
@@ -325,7 +325,7 @@ class JsonlStore:
     ) -> list[int]:
         own = self._leases.take(keys.check_session_id(session_id), OWN_LEASE_WAIT_S) if redact else None
         async with leases.held(lease, session_id, own):
-            return await self._eraser.erase(session_id, seqs, redact=redact, by=by, incarnation=incarnation)
+            return await self._eraser.erase(session_id, AskedErase(seqs, redact, by, incarnation))
 
     async def _unlink(self, file: SessionFile) -> None:
         index = self._folders.get(file.folder)

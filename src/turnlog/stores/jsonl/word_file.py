@@ -19,8 +19,9 @@ from ...core.entries import Entry
 from ...core.rows import Session
 from ...errors import NotFound, StoreError
 from .. import word_index
-from ..disk.files import lock, make_dir, open_private, read_at
+from ..disk.files import open_private, read_at
 from ..finding import TOOLS_LOOKED_BACK
+from ..sqlite import connection
 from ..sqlite.connection import SqliteConnection
 from ..word_index import Indexer
 from .index_lines import IndexedRow
@@ -94,7 +95,9 @@ class WordFile:
         try:
             db = self._open()
             self._marks.pop(session_id, None)
-            if not _change(db, lambda: drop(db)):
+            with db.transaction():
+                dropped = drop(db)
+            if not dropped:
                 return
             while word_index.erase_some(db):
                 pass
@@ -114,16 +117,13 @@ class WordFile:
             word_index.prepare(db)
         else:
             assert self._folder is not None
-            make_dir(self._folder)
-            with _Alone(self._folder):
+            with connection.alone_in(self._folder):
                 os.close(open_private(path, os.O_RDWR | os.O_CREAT))
-                db = SqliteConnection(path)
+                # Not synced: after a power failure it is built again.
+                db = SqliteConnection.with_log(path, synchronous="OFF", busy_ms=BUSY_MS, secure=True)
                 try:
-                    db.wait_when_busy(BUSY_MS)
-                    db.pragma("journal_mode", "wal")
-                    db.run("PRAGMA synchronous = OFF")  # after a power failure it is built again
-                    db.run("PRAGMA secure_delete = ON")
-                    _change(db, lambda: word_index.prepare(db))
+                    with db.transaction():
+                        word_index.prepare(db)
                 except BaseException:
                     db.close()
                     raise
@@ -136,9 +136,8 @@ class WordFile:
         self.close()
         folder, path = self._folder, self._path
         if folder is not None and path is not None:
-            with suppress(OSError), _Alone(folder):
-                for suffix in ("", "-wal", "-shm"):
-                    path.with_name(path.name + suffix).unlink(missing_ok=True)
+            with suppress(OSError), connection.alone_in(folder):
+                connection.remove(path)
         if in_memory:
             self._folder = None
 
@@ -151,17 +150,19 @@ class WordFile:
     def _update(self, db: SqliteConnection, rows: Sequence[KnownFile]) -> None:
         self._read_marks(db)
         for kept, home in rows:
-            if self._marks.get(kept.row.id) != _mark_of(kept):
+            if self.is_behind(kept):
                 self._index(db, kept, home)
 
     def is_behind(self, kept: IndexedRow) -> bool:
         """As far as is known here."""
-        return self._marks.get(kept.row.id) != _mark_of(kept)
+        mark = kept.row.incarnation, kept.ino, kept.size, kept.row.last_seq
+        return self._marks.get(kept.row.id) != mark
 
     def forget_gone(self, db: SqliteConnection, is_there: Callable[[str], bool]) -> None:
         """Removes sessions that were deleted while nobody was here to do it."""
         for session_id in [name for name in self._marks if not is_there(name)]:
-            _change(db, lambda name=session_id: word_index.drop(db, name))
+            with db.transaction():
+                word_index.drop(db, session_id)
             del self._marks[session_id]
 
     def _read_marks(self, db: SqliteConnection) -> None:
@@ -181,7 +182,7 @@ class WordFile:
             file.adopt(kept.row, kept.size, kept.ino)
             file.refresh()  # another process may have indexed more than this one has seen
             if (row := file.row) is not None:
-                while _change(db, lambda: _index_some(db, file, row)):
+                while _index_some(db, file, row):
                     if self.is_closing:
                         return
                 self._marks[row.id] = row.incarnation, file.ino, file.size, file.last_seq
@@ -193,20 +194,23 @@ class WordFile:
 
 def _index_some(db: SqliteConnection, file: SessionFile, row: Session) -> bool:
     """Indexes the next entries of a session; returns whether there are more. Another process may be ahead of us."""
-    done = _begin(db, file, row)
-    last = min(file.last_seq, done + ENTRIES_AT_ONCE)
-    no = word_index.number_of(db, row.id)
-    indexer = Indexer(db, no, lambda call, seq: "")
-    for entry in _entries(file, max(1, done + 1 - TOOLS_LOOKED_BACK), last):
-        if entry.seq > done:
-            indexer.add(entry)
-        else:
-            indexer.note(entry)
-    finished = last >= file.last_seq
-    db.run(
-        "UPDATE search_sessions SET incarnation = ?, ino = ?, size = ?, done = ?, tail = ? WHERE no = ?",
-        (row.incarnation, file.ino, file.size if finished else UNFINISHED, last, _tail(file, finished), no),
-    )
+    with db.transaction():
+        done = _begin(db, file, row)
+        last = min(file.last_seq, done + ENTRIES_AT_ONCE)
+        no = word_index.number_of(db, row.id)
+        indexer = Indexer(db, no, lambda call, seq: "")
+        first = max(1, done + 1 - TOOLS_LOOKED_BACK)
+        for entry in file.readable([(first, last)]) if first <= last else ():
+            if entry.seq > done:
+                indexer.add(entry)
+            else:
+                indexer.note(entry)
+        finished = last >= file.last_seq
+        size, tail = (file.size, _digest(file, file.size)) if finished else (UNFINISHED, "")
+        db.run(
+            "UPDATE search_sessions SET incarnation = ?, ino = ?, size = ?, done = ?, tail = ? WHERE no = ?",
+            (row.incarnation, file.ino, size, last, tail, no),
+        )
     return not finished
 
 
@@ -221,33 +225,9 @@ def _begin(db: SqliteConnection, file: SessionFile, row: Session) -> int:
     return 0
 
 
-def _entries(file: SessionFile, first: int, last: int) -> Iterable[Entry]:
-    return file.readable([(first, last)]) if first <= last else ()
-
-
-def _tail(file: SessionFile, finished: bool) -> str:
-    return _digest(file, file.size) if finished else ""
-
-
 def _digest(file: SessionFile, size: int) -> str:
     """Of the bytes before a place: they change if another program rewrites the file."""
     return hashlib.sha256(read_at(file.fd, max(0, size - TAIL_BYTES), size)).hexdigest()[:16]
-
-
-def _mark_of(kept: IndexedRow) -> IndexMark:
-    return kept.row.incarnation, kept.ino, kept.size, kept.row.last_seq
-
-
-def _change(db: SqliteConnection, change: Callable[[], T]) -> T:
-    db.run("BEGIN IMMEDIATE")
-    try:
-        answer = change()
-        db.run("COMMIT")
-        return answer
-    except BaseException:
-        if db.in_transaction:
-            db.run("ROLLBACK")
-        raise
 
 
 def _inode(path: Path) -> int:
@@ -255,19 +235,6 @@ def _inode(path: Path) -> int:
         return os.stat(path).st_ino
     except FileNotFoundError:
         return -1
-
-
-class _Alone:
-    """One process at a time opens or removes the file."""
-
-    def __init__(self, folder: Path) -> None:
-        self._fd = open_private(folder / ".opening", os.O_RDWR | os.O_CREAT)
-
-    def __enter__(self) -> None:
-        lock(self._fd)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
 
 
 def _line_at(file: SessionFile, seq: int) -> Iterable[Entry]:

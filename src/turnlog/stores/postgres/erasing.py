@@ -7,7 +7,6 @@ write-ahead log, archives and backups: docs/how-to/erase.md says how.
 """
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +18,7 @@ from ...core.searchable import units
 from ...core.session import describe
 from ...errors import Conflict, NotFound, StoreError
 from .. import Clock, Lease
-from ..stamping import check_incarnation, stamp
+from ..stamping import AskedErase, check_incarnation, stamp
 from .ledger import new_token
 from .pool import CALL_S, PostgresPool
 from .row_functions import ERASE
@@ -35,23 +34,14 @@ RACES_MAX = 20
 
 
 async def erase(
-    db: PostgresPool,
-    session_id: str,
-    seqs: Sequence[int],
-    *,
-    redact: bool,
-    by: str,
-    lease: Lease | None,
-    incarnation: str | None,
-    clock: Clock,
-    durable: bool,
+    db: PostgresPool, session_id: str, asked: AskedErase, lease: Lease | None, *, clock: Clock, durable: bool
 ) -> list[int]:
     for _ in range(RACES_MAX):
         found = await db.all("SELECT session_no, meta_json FROM turnlog.sessions WHERE session_id = %s", (session_id,))
         row = await current(db, decode_row(found[0][1])) if found else None
-        row = check_incarnation(row, session_id, incarnation)
+        row = check_incarnation(row, session_id, asked.incarnation)
         entries = await readable(db, session_id, before=row.last_seq + 1)
-        plan = erasing.plan(entries, seqs, redact=redact, by=by)
+        plan = erasing.plan(entries, asked.seqs, redact=asked.redact, by=asked.by)
         if not plan.emptied:
             return []
         added = stamp(admit(row, plan.appended, leased=True), row.last_seq, clock())

@@ -20,7 +20,7 @@ from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, b
 from ..disk import leases
 from ..finding import Searcher
 from ..index_timer import IndexTimer
-from ..stamping import check_incarnation, rising, window
+from ..stamping import AskedAppend, AskedErase, check_incarnation, rising, window
 from ..watching import Watchers
 from . import erasing, search_index as indexing, statements as statements, unindexed
 from .leases import PostgresLeases
@@ -100,10 +100,11 @@ class PostgresStore:
         check_session_id(session_id)
         # Before it waits with others: an invalid entry must not fail in the middle of their call.
         checked = [accepted(body) for body in bodies]
+        asked = AskedAppend(checked, expect, expect_fact, incarnation, lease is not None)
         if lease == "own":
             async with self._leases.take(session_id, OWN_LEASE_WAIT_S) as own:
-                return await self._writer.append(session_id, checked, expect, expect_fact, own, incarnation)
-        return await self._writer.append(session_id, checked, expect, expect_fact, lease, incarnation)
+                return await self._writer.append(session_id, asked, own)
+        return await self._writer.append(session_id, asked, lease)
 
     def _written(self, session_id: str) -> None:
         self._notifier.wake(session_id)
@@ -202,38 +203,14 @@ class PostgresStore:
         incarnation: str | None = None,
     ) -> list[int]:
         check_session_id(session_id)
-        if lease is None and redact:
-            async with self._leases.take(session_id, OWN_LEASE_WAIT_S) as own:
-                gone = await self._erase(session_id, seqs, redact, by, own, incarnation)
-        else:
-            leases.check(lease, session_id)
-            gone = await self._erase(session_id, seqs, redact, by, lease, incarnation)
+        asked = AskedErase(seqs, redact, by, incarnation)
+        own = self._leases.take(session_id, OWN_LEASE_WAIT_S) if redact else None
+        async with leases.held(lease, session_id, own) as held:
+            gone = await erasing.erase(self._db, session_id, asked, held, clock=self._clock, durable=self._durable)
+            self._writer.forget(session_id)
+            self._written(session_id)
+            await self._notifier.notify(session_id)
         await erasing.free_pages(self._db, redact=redact)
-        return gone
-
-    async def _erase(
-        self,
-        session_id: str,
-        seqs: Sequence[int],
-        redact: bool,
-        by: str,
-        lease: Lease | None,
-        incarnation: str | None,
-    ) -> list[int]:
-        gone = await erasing.erase(
-            self._db,
-            session_id,
-            seqs,
-            redact=redact,
-            by=by,
-            lease=lease,
-            incarnation=incarnation,
-            clock=self._clock,
-            durable=self._durable,
-        )
-        self._writer.forget(session_id)
-        self._written(session_id)
-        await self._notifier.notify(session_id)
         return gone
 
     async def _number_of(self, session_id: str, incarnation: str | None) -> int:

@@ -16,16 +16,15 @@ from msgspec import Struct
 from ...codecs import native
 from ...core import facts as session_facts
 from ...core.admission import admit
-from ...core.entries import Entry, Opened
-from ...core.facts import ExpectedFact
+from ...core.entries import Entry
 from ...core.past import needed
 from ...core.rows import FOLD, decode_row
 from ...core.session import Session, describe
-from ...errors import StoreError, StoreUnavailable, TurnlogError, UsageError
+from ...errors import StoreError, StoreUnavailable, TurnlogError
 from .. import Appended, Clock, Lease, sql
 from ..disk import leases
 from ..disk.syncing import Uncancellable
-from ..stamping import check_expected, stamp
+from ..stamping import AskedAppend, check_expected, check_named, stamp
 from .heartbeat import NOT_TAKEN, PostgresLease, now
 from .leases import busy
 from .ledger import new_token
@@ -57,23 +56,12 @@ NOBODY = CachedSession(0, None)
 class PendingAppend:
     """One waiting append."""
 
-    __slots__ = ("bodies", "done", "expect", "expect_fact", "incarnation", "lease", "session_id")
+    __slots__ = ("asked", "done", "lease", "session_id")
 
-    def __init__(
-        self,
-        session_id: str,
-        bodies: Sequence[Entry],
-        expect: int | None,
-        expect_fact: ExpectedFact | None,
-        lease: Lease | None,
-        incarnation: str | None,
-    ) -> None:
+    def __init__(self, session_id: str, asked: AskedAppend, lease: Lease | None) -> None:
         self.session_id = session_id
-        self.bodies = bodies
-        self.expect = expect
-        self.expect_fact = expect_fact
+        self.asked = asked
         self.lease = lease
-        self.incarnation = incarnation
         self.done = Uncancellable()
 
 
@@ -95,9 +83,9 @@ class Group:
 
     def add(self, job: PendingAppend, now: int) -> int:
         """Adds an append and returns its size. Raises if these entries may not follow."""
-        leased = _check(job.lease, self.session_id)
-        check_expected(self.row, job.expect, self.session_id, job.incarnation)
-        bodies = admit(self.row, job.bodies, leased=leased)
+        _check(job.lease, self.session_id)
+        check_expected(self.row, self.session_id, job.asked)
+        bodies = admit(self.row, job.asked.bodies, leased=job.asked.leased)
         entries = stamp(bodies, self.row.last_seq if self.row else 0, now)
         lines = [native.encode_stored(entry).decode() for entry in entries]
         if needed(self.row, entries) == []:
@@ -186,22 +174,13 @@ class PostgresWriter:
         self._scheduled = False
         self._known: dict[str, CachedSession] = {}
 
-    async def append(
-        self,
-        session_id: str,
-        bodies: Sequence[Entry],
-        expect: int | None,
-        expect_fact: ExpectedFact | None,
-        lease: Lease | None,
-        incarnation: str | None = None,
-    ) -> Appended:
+    async def append(self, session_id: str, asked: AskedAppend, lease: Lease | None) -> Appended:
         """The append is stored or refused when this returns, even if the caller is cancelled meanwhile."""
-        if bodies and isinstance(bodies[0], Opened) and bodies[0].id != session_id:
-            raise UsageError(f"the session entry has the id {bodies[0].id}, not {session_id}")
+        check_named(session_id, asked.bodies)
         if isinstance(lease, PostgresLease) and lease.is_lapsed:
             await _settled(lease, self._db.patience_s)
         _check(lease, session_id)
-        job = PendingAppend(session_id, bodies, expect, expect_fact, lease, incarnation)
+        job = PendingAppend(session_id, asked, lease)
         self._waiting.append(job)
         self._schedule()
         try:
@@ -280,17 +259,17 @@ class PostgresWriter:
         return again + await self._write([group for group in groups.values() if group.jobs], size)
 
     async def _add(self, group: Group, job: PendingAppend) -> int:
-        wanted = needed(group.row, job.bodies)
+        wanted = needed(group.row, job.asked.bodies)
         end = group.known.row.last_seq if group.known.row else 0
         if wanted == []:
             group.log = group.log or await readable(self._db, group.session_id, before=end + 1)
         for first, last in wanted or ():
             group.past += await readable(self._db, group.session_id, first - 1, min(last, end) + 1)
-        if job.expect_fact is not None:
-            app, key, _ = job.expect_fact
+        if (expected := job.asked.expect_fact) is not None:
+            app, key, _ = expected
             # If somebody appends after this look, the log ends elsewhere, and this append is tried again.
             seq = await seq_of_fact(self._db, group.session_id, app, key)
-            session_facts.check_expected(job.expect_fact, group.seq_of_fact(app, key, seq))
+            session_facts.check_expected(expected, group.seq_of_fact(app, key, seq))
         return group.add(job, self._clock())
 
     async def _look(self, names: set[str]) -> None:
@@ -384,13 +363,13 @@ async def _settled(lease: PostgresLease, patience_s: float) -> None:
             await lease.regain()
 
 
-def _check(lease: Lease | None, session_id: str) -> bool:
-    """Whether a lease is given. An unrenewed lease is dead, but may become valid again: then nothing is lost."""
+def _check(lease: Lease | None, session_id: str) -> None:
+    """An unrenewed lease is dead, but may become valid again: then nothing is lost."""
     if isinstance(lease, PostgresLease) and lease.is_lapsed:
         raise StoreUnavailable(
             "the lease could not be renewed in time", hint="The turn continues when the database is back."
         )
-    return leases.check(lease, session_id)
+    leases.check(lease, session_id)
 
 
 def _refuse(job: PendingAppend, error: BaseException) -> None:

@@ -1,14 +1,18 @@
-"""One connection to SQLite, reduced to what the store uses, with the types that the driver's stubs leave open."""
+"""One connection to SQLite, reduced to what the store uses, with the types that the driver's stubs leave open; and the
+files of a database.
+"""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import apsw
 
+from ..disk.files import lock, make_dir, open_private
 from .reading import COPY, to_read
 
 Row = tuple[Any, ...]
@@ -34,6 +38,21 @@ class SqliteConnection:
         if read_only:
             self._db.pragma("query_only", True)
 
+    @classmethod
+    def with_log(cls, path: Path | str, *, synchronous: str, busy_ms: int, secure: bool = False) -> "SqliteConnection":
+        """With a write-ahead log. `secure`: what a change frees is overwritten with zeros."""
+        db = cls(path)
+        try:
+            db.wait_when_busy(busy_ms)
+            db.run("PRAGMA journal_mode = WAL")
+            db.run(f"PRAGMA synchronous = {synchronous}")
+            if secure:
+                db.run("PRAGMA secure_delete = ON")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
     def run(self, sql: str, values: Sequence[Any] = ()) -> None:
         self._db.execute(sql, values)
 
@@ -46,6 +65,18 @@ class SqliteConnection:
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._db.execute(sql, values).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        self.run("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.run("COMMIT")
+        except BaseException:
+            if self.in_transaction:  # after damage SQLite has rolled back already
+                with suppress(apsw.Error):
+                    self.run("ROLLBACK")
+            raise
 
     def pragma(self, name: str, value: Any = None) -> Any:
         return self._db.pragma(name) if value is None else self._db.pragma(name, value)
@@ -72,3 +103,21 @@ class SqliteConnection:
     def close(self) -> None:
         self._db.close()
         self._place.close()
+
+
+@contextmanager
+def alone_in(folder: Path) -> Generator[None]:
+    """One process at a time opens or removes the database of this folder."""
+    make_dir(folder)
+    fd = open_private(folder / ".opening", os.O_RDWR | os.O_CREAT)
+    try:
+        lock(fd)
+        yield
+    finally:
+        os.close(fd)
+
+
+def remove(path: Path) -> None:
+    """Removes a database with its log."""
+    for end in ("", "-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)

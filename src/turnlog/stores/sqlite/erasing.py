@@ -5,17 +5,14 @@ copied into the database and cut off, which waits for running readers.
 """
 
 import time
-from collections.abc import Sequence
-
-from msgspec import Struct
 
 from ...codecs import native
 from ...core import erasing, facts as session_facts
 from ...core.admission import admit
-from ...core.session import Session, describe
+from ...core.session import describe
 from ...errors import StoreUnavailable
 from .. import Clock, word_index
-from ..stamping import check_incarnation, stamp
+from ..stamping import AskedErase, check_incarnation, stamp
 from . import statements
 from .connection import SqliteConnection
 from .entry_rows import EntryRows
@@ -24,31 +21,19 @@ CUT_WAIT_S = 30.0
 """How long the write-ahead log waits for readers of other processes before it is cut off."""
 
 
-class Erased(Struct, frozen=True):
-    """What one call erased. `words`: whether any of it was searchable."""
-
-    seqs: list[int]
-    row: Session
-    words: bool
-
-
 def erase(
     db: SqliteConnection,
     entry_rows: EntryRows,
     session_id: str,
-    seqs: Sequence[int],
-    *,
-    redact: bool,
-    by: str,
-    incarnation: str | None,
+    asked: AskedErase,
     clock: Clock,
-) -> Erased:
-    """In a transaction of the caller."""
-    row = check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
+) -> tuple[list[int], bool]:
+    """The seqs that it erased, and whether any of it was searchable. In a transaction of the caller."""
+    row = check_incarnation(statements.row_of(db, session_id), session_id, asked.incarnation)
     log = list(statements.readable(db, session_id))
-    plan = erasing.plan(log, seqs, redact=redact, by=by)
+    plan = erasing.plan(log, asked.seqs, redact=asked.redact, by=asked.by)
     if not plan.emptied:
-        return Erased([], row, True)
+        return [], True
     entries = stamp(admit(row, plan.appended, leased=True), row.last_seq, clock())
     there = {entry.seq: entry for entry in [*log, *plan.emptied, *entries]}
     row = describe(None, list(there.values()))
@@ -61,7 +46,7 @@ def erase(
     statements.index_facts(db, session_id, session_facts.changes(entries))
     statements.save(db, row)
     statements.save_state(db, row)
-    return Erased(plan.seqs, row, word_index.drop_entries(db, session_id, plan.seqs))
+    return plan.seqs, word_index.drop_entries(db, session_id, plan.seqs)
 
 
 def cut_log(db: SqliteConnection) -> None:

@@ -4,19 +4,18 @@ Nothing is changed, not even the journal mode, before it is known that the file 
 """
 
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import Corrupt, NotAStore, StoreError, StoreUnavailable
 from .. import word_index
-from ..disk.files import lock, make_dir, open_private, sync_dir
+from ..disk.files import make_dir, open_private, sync_dir
 from . import statements
-from .connection import SqliteConnection
+from .connection import SqliteConnection, alone_in
 
 APPLICATION_ID = 0x54524E4C
+BUSY_MS = 30_000
 
 
 class SqliteConnections(NamedTuple):
@@ -48,7 +47,8 @@ def open_to_write(path: Path, synchronous: str) -> SqliteConnections:
     os.close(open_private(path, os.O_RDWR | os.O_CREAT))
     if path.stat().st_size:
         look_first(path)
-    with _alone(path):
+    # Switching a new database to WAL fails, instead of waiting, while another process does the same.
+    with alone_in(leases_folder(path)):
         _refuse_emptied(path)
         db = _connect(path, synchronous)
         migrate(db, str(path))
@@ -69,7 +69,7 @@ def _made(path: Path) -> Path:
 
 def _begin_anew(path: Path) -> None:
     """A removed database means that a new one is wanted."""
-    with _alone(path):
+    with alone_in(leases_folder(path)):
         if not os.path.lexists(path):
             _made(path).unlink(missing_ok=True)
 
@@ -95,24 +95,8 @@ def _remember_made(path: Path) -> None:
         sync_dir(made.parent)
 
 
-@contextmanager
-def _alone(path: Path) -> Generator[None]:
-    """Switching a new database to WAL fails, instead of waiting, while another process does the same."""
-    folder = leases_folder(path)
-    make_dir(folder)
-    fd = open_private(folder / ".opening", os.O_RDWR | os.O_CREAT)
-    try:
-        lock(fd)
-        yield
-    finally:
-        os.close(fd)
-
-
 def _connect(path: Path, synchronous: str) -> SqliteConnection:
-    db = SqliteConnection(path)
-    db.wait_when_busy(30_000)
-    db.run("PRAGMA journal_mode = WAL")
-    db.run(f"PRAGMA synchronous = {synchronous}")
+    db = SqliteConnection.with_log(path, synchronous=synchronous, busy_ms=BUSY_MS)
     db.run("PRAGMA foreign_keys = ON")
     return db
 
@@ -120,8 +104,7 @@ def _connect(path: Path, synchronous: str) -> SqliteConnection:
 def migrate(db: SqliteConnection, where: str) -> None:
     """Applies numbered .sql files in order, in one transaction with the version they lead to."""
     steps = migrations()
-    db.run("BEGIN IMMEDIATE")
-    try:
+    with db.transaction():
         version = db.pragma("user_version")
         _check_ours(db, version, len(steps), where)
         for number, script in enumerate(steps[version:], version + 1):
@@ -129,18 +112,13 @@ def migrate(db: SqliteConnection, where: str) -> None:
             db.pragma("application_id", APPLICATION_ID)
             db.pragma("user_version", number)
         word_index.prepare(db)
-        db.run("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # after damage SQLite has rolled back already
-            db.run("ROLLBACK")
-        raise
 
 
 def look_first(path: Path) -> None:
     """Checks before anything is changed, even the switch to WAL: is it a store of Turnlog, and is its schema known?"""
     db = SqliteConnection(path, create=False)
     try:
-        db.wait_when_busy(30_000)
+        db.wait_when_busy(BUSY_MS)
         _check_ours(db, db.pragma("user_version"), len(migrations()), str(path))
     finally:
         db.close()

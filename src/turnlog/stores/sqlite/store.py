@@ -14,20 +14,30 @@ from typing import TypeVar
 from ...codecs import native
 from ...core import facts as session_facts, keys, query as queries, search
 from ...core.admission import admit
-from ...core.entries import Entry, Opened, Selected
+from ...core.entries import Entry, Selected
 from ...core.facts import ExpectedFact, Fact
 from ...core.keys import check_session_id
 from ...core.past import row_after
 from ...core.query import Hit, Page, Query
 from ...core.session import Session, marks_of
-from ...errors import StoreError, UsageError
+from ...errors import StoreError
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, word_index
 from ..disk import leases
 from ..disk.files import disk_errors, unavailable
 from ..disk.syncing import aside
 from ..finding import Searcher
 from ..index_timer import IndexTimer
-from ..stamping import check_expected, check_incarnation, now_ms, rising, stamp, window
+from ..stamping import (
+    AskedAppend,
+    AskedErase,
+    check_expected,
+    check_incarnation,
+    check_named,
+    now_ms,
+    rising,
+    stamp,
+    window,
+)
 from ..watching import Watchers
 from . import erasing, opening, searching as searching, statements as statements
 from .connection import SqliteConnection
@@ -113,28 +123,16 @@ class SqliteStore:
         incarnation: str | None = None,
     ) -> Appended:
         keys.check_session_id(session_id)
+        asked = AskedAppend(bodies, expect, expect_fact, incarnation, lease is not None)
         if lease == "own":
-            async with self._leases.take(session_id, OWN_LEASE_WAIT_S) as own:
-                return await self._append_with(own, session_id, bodies, expect, expect_fact, incarnation)
-        return await self._append_with(lease, session_id, bodies, expect, expect_fact, incarnation)
+            async with self._leases.take(session_id, OWN_LEASE_WAIT_S):
+                return await self._append_with(session_id, asked)
+        leases.check(lease, session_id)
+        return await self._append_with(session_id, asked)
 
-    async def _append_with(
-        self,
-        lease: Lease | None,
-        session_id: str,
-        bodies: Sequence[Entry],
-        expect: int | None,
-        expect_fact: ExpectedFact | None,
-        incarnation: str | None,
-    ) -> Appended:
-        leased = leases.check(lease, session_id)
-        if bodies and isinstance(bodies[0], Opened) and bodies[0].id != session_id:
-            raise UsageError(f"the session entry has the id {bodies[0].id}, not {session_id}")
-
-        def change(db: SqliteConnection) -> Appended:
-            return self._append(db, session_id, bodies, expect, expect_fact, leased, incarnation)
-
-        return self._told(await self._writer.run(change))
+    async def _append_with(self, session_id: str, asked: AskedAppend) -> Appended:
+        check_named(session_id, asked.bodies)
+        return self._told(await self._writer.run(lambda db: self._append(db, session_id, asked)))
 
     def _told(self, appended: Appended) -> Appended:
         self._watchers.wake(appended.row.id)
@@ -147,33 +145,23 @@ class SqliteStore:
         """See `stores.at_once`."""
         if not self._writer.is_free() or (fd := self._leases.enter_now(session_id)) is None:
             return None
+        asked = AskedAppend(bodies, expect, None, incarnation, leased=True)
         try:
             try:
-                done = self._writer.run_now(
-                    lambda db: self._append(db, session_id, bodies, expect, None, True, incarnation)
-                )
+                done = self._writer.run_now(lambda db: self._append(db, session_id, asked))
             finally:
                 self._leases.leave(None, fd, session_id)
         except OSError as error:
             raise unavailable("append failed", error) from error
         return self._told(done[0]) if done else None
 
-    def _append(
-        self,
-        db: SqliteConnection,
-        session_id: str,
-        bodies: Sequence[Entry],
-        expect: int | None,
-        expect_fact: ExpectedFact | None,
-        leased: bool,
-        incarnation: str | None,
-    ) -> Appended:
+    def _append(self, db: SqliteConnection, session_id: str, asked: AskedAppend) -> Appended:
         saved = self._rows.of(db, session_id)
         before = saved or statements.row_of(db, session_id)
-        check_expected(before, expect, session_id, incarnation)
-        if expect_fact is not None:
-            session_facts.check_expected(expect_fact, statements.seq_of_fact(db, session_id, *expect_fact[:2]))
-        bodies = admit(before, bodies, leased=leased)
+        check_expected(before, session_id, asked)
+        if (fact := asked.expect_fact) is not None:
+            session_facts.check_expected(fact, statements.seq_of_fact(db, session_id, *fact[:2]))
+        bodies = admit(before, asked.bodies, leased=asked.leased)
         entries = stamp(bodies, before.last_seq if before else 0, self._stamps())
         lines = [native.encode_stored(entry).decode() for entry in entries]
         row = row_after(
@@ -316,28 +304,20 @@ class SqliteStore:
         incarnation: str | None = None,
     ) -> list[int]:
         keys.check_session_id(session_id)
+        asked = AskedErase(seqs, redact, by, incarnation)
 
-        def change(db: SqliteConnection) -> erasing.Erased:
+        def change(db: SqliteConnection) -> tuple[list[int], bool]:
             self._drop(session_id)
-            return erasing.erase(
-                db,
-                self._entry_rows,
-                session_id,
-                seqs,
-                redact=redact,
-                by=by,
-                incarnation=incarnation,
-                clock=self._stamps,
-            )
+            return erasing.erase(db, self._entry_rows, session_id, asked, self._stamps)
 
         own = self._leases.take(session_id, OWN_LEASE_WAIT_S) if redact else None
         async with leases.held(lease, session_id, own):
-            erased = await self._writer.run(change, aside=True)
+            erased, words = await self._writer.run(change, aside=True)
         self._watchers.wake(session_id)
-        while erased.words and await self._writer.run(word_index.erase_some, aside=True):
+        while words and await self._writer.run(word_index.erase_some, aside=True):
             pass
         await self._look_aside(erasing.cut_log)
-        return erased.seqs
+        return erased
 
     def lease(
         self, session_id: str, *, wait_s: float | None = None, with_append: bool = False

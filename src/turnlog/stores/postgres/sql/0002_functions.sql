@@ -76,28 +76,6 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Makes the next messages of some sessions searchable, each unless somebody else has meanwhile. A group has id, no,
--- done and reached (the mark before and after), and words: [[seq, [lexeme, …] or null], …].
-CREATE FUNCTION turnlog.searchable_1(groups jsonb) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    g record;
-BEGIN
-    PERFORM turnlog.begin_1(false);
-    FOR g IN SELECT * FROM jsonb_to_recordset(groups)
-        AS x (id text, no bigint, done bigint, reached bigint, words jsonb)
-    LOOP
-        UPDATE turnlog.sessions s SET searched_to = g.reached
-            WHERE s.session_id = g.id AND s.session_no = g.no AND s.searched_to = g.done;
-        CONTINUE WHEN NOT FOUND;
-        INSERT INTO turnlog.session_search (session_id, seq, id, words)
-            SELECT g.id, m.seq, m.id, CASE WHEN jsonb_typeof(e.item -> 1) = 'array'
-                THEN array_to_tsvector(ARRAY(SELECT jsonb_array_elements_text(e.item -> 1))) END
-            FROM jsonb_array_elements(g.words) AS e (item)
-            JOIN turnlog.session_messages m ON m.session_id = g.id AND m.seq = (e.item ->> 0)::bigint
-            ON CONFLICT DO NOTHING;
-    END LOOP;
-END $$;
-
 -- What follows is for people and other programs; the store itself does not use it.
 
 -- An entry as json, without the NULs that PostgreSQL's text cannot hold.

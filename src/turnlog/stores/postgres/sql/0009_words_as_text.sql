@@ -1,8 +1,10 @@
 -- No version reads session_search in the order of this index any more.
 DROP INDEX turnlog.session_search_newest;
 
--- searchable_2, with the lexemes of a unit as one text, which takes the database a quarter less: [seq, part, at, role,
--- "lexeme lexeme …"]. They are letters and digits, and marks without blanks, quotes, colons and backslashes.
+-- Makes the next messages of some sessions searchable, each unless somebody else has meanwhile. A group has id, no,
+-- done and reached (the mark before and after), and units: [[seq, part, at, role, "lexeme lexeme …"], …]. Lexemes are
+-- letters and digits, and marks without blanks, quotes, colons and backslashes; one text of them takes the database a
+-- quarter less time than a list.
 CREATE FUNCTION turnlog.searchable_3(groups jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     g record;
