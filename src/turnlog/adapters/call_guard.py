@@ -97,10 +97,10 @@ class CallGuard:
 
         async def compact(now: FitDraft[Any], step: Compact) -> list[Entry]:
             async def work(t: Turnlog) -> list[Entry]:
-                folded = await compacting.folded(t, AGENT, policy, "", step, bounds)
-                if session is None or not await _kept(session, t, split, folded.body):
-                    self._summaries.add(split, folded.body)
-                return [folded.body, *folded.along]
+                body = await compacting.folded(t, AGENT, policy, "", step, bounds)
+                if session is None or not await _kept(session, t, split, body):
+                    self._summaries.add(split, body)
+                return [body, *step.along]
 
             return await self.holder.call(work)
 

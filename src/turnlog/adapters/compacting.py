@@ -1,18 +1,17 @@
 """Compacts a framework's session when its trigger says so, or on demand."""
 
-from typing import cast
-
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import guard
+from ..core.entries import Compaction
 from ..core.guard import Compact, Limits
 from ..core.session import Session
 from ..errors import ProviderError
 from ..library import Turnlog
 from ..sessions import EDIT_WAIT_S
 from ..settings import limits_of
-from ..turns.compactor import Compactor, Folded, asked_for
+from ..turns.compactor import Compactor, asked_for
 from ..turns.journal import Journal
 from ..turns.own_call import Summarise, summariser
 from .session_log import SessionLog
@@ -42,14 +41,9 @@ async def compactor(t: Turnlog, agent: str, policy: Policy) -> Compactor:
     return (await t.agent(agent)).compactor
 
 
-class SessionName(Struct, frozen=True):
-    session_id: str
-
-
-async def folded(t: Turnlog, agent: str, policy: Policy, session_id: str, step: Compact, bounds: Limits) -> Folded:
-    """A compaction that can be appended. Of a journal, only the id is used for that."""
-    maker = await compactor(t, agent, policy)
-    return await maker.fold(cast("Journal", SessionName(session_id)), step, bounds)
+async def folded(t: Turnlog, agent: str, policy: Policy, session_id: str, step: Compact, bounds: Limits) -> Compaction:
+    """A compaction that can be appended with `step.along`."""
+    return await (await compactor(t, agent, policy)).fold(session_id, step, bounds)
 
 
 async def compact(t: Turnlog, where: SessionLog, policy: Policy, *, force: bool) -> bool:
@@ -65,8 +59,7 @@ async def compact(t: Turnlog, where: SessionLog, policy: Policy, *, force: bool)
         step = asked_for(journal.transcript, bounds) if force else guard.compact_if_due(journal.transcript, bounds)
         if step is None:
             return False
-        made = await folded(t, row.agent, policy, row.id, step, bounds)
-        await journal.append(made.body, *made.along)
+        await journal.append(await folded(t, row.agent, policy, row.id, step, bounds), *step.along)
     return True
 
 

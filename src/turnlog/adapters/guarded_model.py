@@ -102,9 +102,9 @@ class GuardedModel(Model):
 
         async def work(t: Turnlog) -> list[Entry]:
             row = await where.find(t)
-            folded = await compacting.folded(t, AGENT, policy, row.id if row else "", step, limits)
-            await _store(t, where, folded.body, items)
-            return [folded.body, *folded.along]
+            body = await compacting.folded(t, AGENT, policy, row.id if row else "", step, limits)
+            await _store(t, where, body, items)
+            return [body, *step.along]
 
         return await self._session.holder.call(work)
 

@@ -102,8 +102,7 @@ class TurnlogGuard(AgentMiddleware):  # type: ignore[type-arg]
 
 
 async def _folded(t: Turnlog, policy: compacting.Policy, step: Compact, limits: Limits) -> list[Entry]:
-    folded = await compacting.folded(t, AGENT, policy, "", step, limits)
-    return [folded.body, *folded.along]
+    return [await compacting.folded(t, AGENT, policy, "", step, limits), *step.along]
 
 
 def _described(tool: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Calls to a platform over HTTP: one client for each channel, JSON responses, and two errors.
+"""Channels whose platform is called over HTTP: one client for each, JSON responses, and two errors.
 
 Unsent: the platform may take the message later. Rejected: it never will. Neither names the address that was called,
 for some platforms have their token in it.
@@ -6,11 +6,13 @@ for some platforms have their token in it.
 
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ..errors import MissingExtra
-from . import Rejected, Unsent
+from . import Address, Arrival, Rejected, Take, Unsent
 from .requests import table
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ WAIT_MAX_S = 3600.0
 """The longest pause that a platform can ask for."""
 GONE = (400, 403, 404, 410, 413)
 """Statuses that another attempt would not change. Not 401: the administrator can correct a wrong token."""
+NAMES_MAX = 10_000
+"""People whose names are cached."""
 
 
 class Caller:
@@ -67,6 +71,37 @@ class Caller:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+class HttpChannel:
+    """What the channels of this package have in common; a platform that can do more has methods of its own."""
+
+    def __init__(self, account: str | None, caller: Caller) -> None:
+        self._account = account
+        self._caller = caller
+        self._names: dict[str, str] = {}
+
+    async def complete(self, arrival: Arrival) -> Arrival:
+        return arrival
+
+    async def listen(self, take: Take) -> None:
+        return
+
+    async def show_typing(self, address: Address) -> None:
+        return
+
+    async def close(self) -> None:
+        await self._caller.close()
+
+    async def _with_name(self, arrival: Arrival, ask: Callable[[str], Awaitable[str]]) -> Arrival:
+        """Asks the platform once for the name of each sender."""
+        user = arrival.inbound.sender_id or ""
+        if user not in self._names:
+            name = await ask(user)
+            if len(self._names) >= NAMES_MAX:
+                self._names.clear()
+            self._names[user] = name
+        return replace(arrival, sender_name=self._names[user])
 
 
 def _json_of(answer: "httpx.Response") -> dict[str, Any]:

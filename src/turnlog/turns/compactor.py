@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..core import compaction, guard, summaries, summary_check, tokens
 from ..core.compaction import Keep, Plan
-from ..core.entries import Compaction, Entry, Message, Transcript
+from ..core.entries import Compaction, Message, Transcript
 from ..core.events import CompactionEnd, CompactionStart, Tell
 from ..core.guard import Compact, Limits
 from ..core.measuring import CHARS_PER_TOKEN
@@ -54,13 +54,6 @@ def unlogged(kind: CallPurpose, session_id: str, prompt: Prompt) -> None:
     """Used if there is no request log."""
 
 
-class Folded(Struct, frozen=True):
-    """A compaction that can be appended, and what goes along with it."""
-
-    body: Compaction
-    along: list[Entry]
-
-
 class Compactor(Struct, frozen=True, kw_only=True):
     """Makes summaries with one model."""
 
@@ -79,28 +72,27 @@ class Compactor(Struct, frozen=True, kw_only=True):
 
     async def compact(self, journal: Journal, step: Compact, limits: Limits, tell: Tell) -> CompactionEnd:
         """Tells its start and its end, and returns the end. If that has an `error`, nothing has changed."""
-        tell(CompactionStart(tokens_before=step.tokens_before))
-        end = await self._compact(journal, step, limits)
+        before = step.tokens_before
+        tell(CompactionStart(tokens_before=before))
+        try:
+            body = await self.fold(journal.session_id, step, limits)
+        except ProviderError as error:
+            end = CompactionEnd(tokens_before=before, tokens_after=before, error=str(error))
+        else:
+            await journal.append(body, *step.along)
+            end = CompactionEnd(tokens_before=before, tokens_after=body.tokens_after)
         tell(end)
         return end
 
-    async def _compact(self, journal: Journal, step: Compact, limits: Limits) -> CompactionEnd:
-        before = step.tokens_before
-        try:
-            folded = await self.fold(journal, step, limits)
-        except ProviderError as error:
-            return CompactionEnd(tokens_before=before, tokens_after=before, error=str(error))
-        await journal.append(folded.body, *folded.along)
-        return CompactionEnd(tokens_before=before, tokens_after=folded.body.tokens_after)
+    async def fold(self, session_id: str, step: Compact, limits: Limits, focus: str = "") -> Compaction:
+        """A compaction whose summary passes the checks, to be appended with `step.along`."""
+        with self.telemetry.compaction(session_id, step) as made:
+            body = await self._fold(session_id, step, limits, focus or self.focus)
+            body = replace(body, tokens_after=guard.size_after(step.plan.transcript, [body, *step.along], limits))
+            made(body)
+        return body
 
-    async def fold(self, journal: Journal, step: Compact, limits: Limits, focus: str = "") -> Folded:
-        """A compaction whose summary passes the checks."""
-        with self.telemetry.compaction(journal.session_id, step) as made:
-            folded = await self._fold(journal, step, limits, focus or self.focus)
-            made(folded.body)
-        return folded
-
-    async def _fold(self, journal: Journal, step: Compact, limits: Limits, focus: str) -> Folded:
+    async def _fold(self, session_id: str, step: Compact, limits: Limits, focus: str) -> Compaction:
         """If a summary does not pass the checks, another is requested, with the reason.
 
         Of two that pass, the one that lacks less is taken; what it still lacks is added to it.
@@ -108,7 +100,7 @@ class Compactor(Struct, frozen=True, kw_only=True):
         check = _Check(step, limits, self._room(limits))
         why, body, passed = "", self._body(step, "", focus), list[Compaction]()
         for _ in range(SUMMARY_TRIES):
-            answer = self._cut(await self._in_chunks(journal.session_id, step.plan, limits, focus, why))
+            answer = self._cut(await self._in_chunks(session_id, step.plan, limits, focus, why))
             body = self._body(step, answer, focus)
             why = _refusal(step, body, limits)
             if not why:
@@ -117,9 +109,9 @@ class Compactor(Struct, frozen=True, kw_only=True):
             if not why:
                 break
         if passed:
-            return _folded(step, check.completed(passed), limits)
+            return check.completed(passed)
         if why == TOO_LONG and step.trigger == "manual" and (cut := _cut_to_fit(step, body, limits)):
-            return _folded(step, cut, limits)
+            return cut
         raise SummaryRefused(why)
 
     def _room(self, limits: Limits) -> int:
@@ -238,11 +230,6 @@ def _missing(known: summary_check.Known, body: Compaction) -> int:
     return summary_check.missing(known, body.summary)
 
 
-def _folded(step: Compact, body: Compaction, limits: Limits) -> Folded:
-    after = guard.size_after(step.plan.transcript, [body, *step.along], limits)
-    return Folded(replace(body, tokens_after=after), step.along)
-
-
 def _refusal(step: Compact, body: Compaction, limits: Limits) -> str:
     """Why the compaction is refused, or "". Where the policy requires identifiers, a summary without them is refused,
     except on overflow.
@@ -292,10 +279,10 @@ async def compact_now(
     step = asked_for(journal.transcript, limits)
     if step is None:
         raise UsageError("nothing to compact", hint="Continue the conversation first.")
-    folded = await compactor.fold(journal, step, limits, focus)
+    body = await compactor.fold(journal.session_id, step, limits, focus)
     if not dry_run:
-        await journal.append(folded.body, *folded.along)
-    return folded.body
+        await journal.append(body, *step.along)
+    return body
 
 
 def asked_for(transcript: Transcript, limits: Limits) -> Compact | None:

@@ -78,8 +78,7 @@ async def _compact_now(call: RelayCall, journal: Journal, agent: Agent, limits: 
         size = guard.measure(journal.transcript, limits)
         call.compaction = CompactionNote(journal.end, size, size)
         return Assistant(content=[], stop=COMPACTED, usage={"input_tokens": size, "output_tokens": 0})
-    folded = await agent.compactor.fold(journal, step, limits)
-    await journal.append(folded.body, *folded.along)
+    await journal.append(await agent.compactor.fold(journal.session_id, step, limits), *step.along)
     return _told(call, journal, limits)
 
 

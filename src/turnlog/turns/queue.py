@@ -371,7 +371,7 @@ class Queue:
                 ticket.refuse(Conflict("the session has changed", hint="Look at it again, and send it again."))
                 return
             journal.is_assumed = journal.is_assumed or ticket.incoming.if_unchanged
-            await self._tasks.run(lane, journal, requests.of_ticket(ticket), ticket)
+            await self._tasks.run(lane, journal, requests.of_ticket(ticket))
 
     async def _open_journal(self, lane: Lane, lease: Lease, known: Session | None = None) -> Journal:
         """What another process left unfinished in the session is looked after first."""

@@ -2,27 +2,19 @@
 
 from msgspec import Struct
 
-from ..core.entries import Content, Received
+from ..core.entries import Received
 from ..runtime.tracing import TraceParent
 from .journal import Journal
-from .tickets import Lane, Ticket
+from .tickets import Incoming, Lane, Ticket
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
     """What a turn answers: a new message, messages that waited or, with neither, the last message again."""
 
-    content: Content | None = None
-    message_id: str | None = None
-    dedupe_id: str | None = None
-    sender: str | None = None
-    since: int = 0
-    """The end of the log when this delivery was first seen."""
+    ticket: Ticket | None = None
+    """Of a new message, which the turn stores itself, or of the wish to send the last one again."""
     waiting: tuple[Received, ...] = ()
     context: str = ""
-    retry: bool = False
-    """The last turn failed, and its message is sent again."""
-    rewind_to: int | None = None
-    """The message follows this entry, which ends a turn."""
     resumes: bool = False
     """The last turn was paused, and every call that waited has its answer."""
     asks: bool = True
@@ -33,26 +25,19 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     """Whose message it answers, for traces: the turn runs in a task that somebody else may have created."""
 
     @property
+    def message(self) -> Incoming | None:
+        """The new message, if there is one."""
+        return self.ticket.incoming if self.ticket and not self.ticket.incoming.retry else None
+
+    @property
     def repeats(self) -> bool:
         """Whether it runs a turn that has begun before."""
-        return self.content is None and not self.waiting
+        return self.message is None and not self.waiting
 
 
 def of_ticket(ticket: Ticket) -> TurnRequest:
     incoming = ticket.incoming
-    if incoming.retry:
-        return TurnRequest(retry=True, context=incoming.context, trace=ticket.trace)
-    return TurnRequest(
-        content=incoming.content,
-        message_id=incoming.message_id,
-        dedupe_id=incoming.dedupe_id,
-        sender=incoming.sender,
-        since=ticket.since,
-        context=incoming.context,
-        asks=incoming.asks,
-        trace=ticket.trace,
-        rewind_to=incoming.rewind_to,
-    )
+    return TurnRequest(ticket=ticket, context=incoming.context, asks=incoming.asks, trace=ticket.trace)
 
 
 def next_waiting(lane: Lane, journal: Journal) -> TurnRequest:

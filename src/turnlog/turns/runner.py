@@ -17,15 +17,7 @@ from msgspec.structs import replace
 
 from ..core import approvals, events, guard, heard, history, prompt as prompts, repairs, turns
 from ..core.content import salvaged
-from ..core.entries import (
-    Assistant,
-    Block,
-    Entry,
-    Rewind,
-    User,
-    text_of,
-    tool_uses,
-)
+from ..core.entries import Assistant, Block, Entry, Rewind, User, text_of, tool_uses
 from ..core.events import CompactionEnd, Done, GuardStage, Stopped, Tell
 from ..core.guard import Limits
 from ..core.history import History
@@ -46,6 +38,7 @@ from .journal import Journal
 from .requests import TurnRequest
 from .stream import events_of
 from .telemetry import SILENT, Telemetry
+from .tickets import Incoming
 from .tool_calls import ToolCalls
 from .tool_context import Recall
 from .turn import ROUNDS_MAX, OnJoined, RoundsEnd, Turn
@@ -53,15 +46,6 @@ from .warm import WARM_SESSIONS, WarmTails
 
 OnAnswer: TypeAlias = Callable[[Session, list[Entry]], Awaitable[None]]
 """(row, the turn's entries) of a turn that has its answer, before `done` is told."""
-
-
-def _words_of(request: TurnRequest) -> User:
-    return User(
-        content=request.content,
-        message_id=request.message_id,
-        dedupe_id=request.dedupe_id,
-        sender=request.sender,
-    )
 
 
 class Runner:
@@ -131,21 +115,22 @@ class Runner:
             journal.heard = []
             return turn
         with journal.failing_at_once():
-            if request.retry:
+            if request.ticket and request.ticket.incoming.retry:
                 await self._take_back_failure(journal)
-            if request.content is None:
+            if request.ticket is None or request.message is None:
                 return next((entry.seq for entry in journal.turn()), 0)
-            if request.rewind_to is not None:
-                return await self._store_after(journal, request, request.rewind_to)
-            return await self._store_words(journal, request)
+            return await self._store_message(journal, request.message, request.ticket.since)
 
-    async def _store_words(self, journal: Journal, request: TurnRequest) -> int | None:
-        is_new = await journal.append_once(_words_of(request), dedupe_id=request.dedupe_id, since=request.since)
+    async def _store_message(self, journal: Journal, new: Incoming, since: int) -> int | None:
+        words = User(content=new.content, message_id=new.message_id, dedupe_id=new.dedupe_id, sender=new.sender)
+        if new.rewind_to is not None:
+            return await self._store_after(journal, words, new.rewind_to)
+        is_new = await journal.append_once(words, dedupe_id=new.dedupe_id, since=since)
         return journal.end if is_new else None
 
-    async def _store_after(self, journal: Journal, request: TurnRequest, to: int) -> int:
+    async def _store_after(self, journal: Journal, body: User, to: int) -> int:
         """Goes back and stores the words in one append. Then the tail is another one, and is read."""
-        *_, words = await journal.append(Rewind(to=to), _words_of(request))
+        *_, words = await journal.append(Rewind(to=to), body)
         journal.take_tail(
             await self._sessions.load(journal.session_id, incarnation=journal.incarnation, may_be_partial=True)
         )

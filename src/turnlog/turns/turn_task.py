@@ -42,10 +42,8 @@ class TurnTasks:
         """Calls it with every turn that begins in this process."""
         self._on_turn.append(call)
 
-    async def run(self, lane: Lane, journal: Journal, request: TurnRequest, ticket: Ticket | None = None) -> None:
-        lane.task = asyncio.create_task(
-            self._turn(lane, journal, request, ticket), name=f"turn of {journal.session_id}"
-        )
+    async def run(self, lane: Lane, journal: Journal, request: TurnRequest) -> None:
+        lane.task = asyncio.create_task(self._turn(lane, journal, request), name=f"turn of {journal.session_id}")
         try:
             await asyncio.wait({lane.task})
         except asyncio.CancelledError:
@@ -55,13 +53,13 @@ class TurnTasks:
         if not lane.task.cancelled():
             lane.task.result()
 
-    async def _turn(self, lane: Lane, journal: Journal, request: TurnRequest, ticket: Ticket | None) -> None:
-        seq = await self._begin(lane, journal, request, ticket)
+    async def _turn(self, lane: Lane, journal: Journal, request: TurnRequest) -> None:
+        seq = await self._begin(lane, journal, request)
         if seq is None:
             return
         stream = self._announce(lane, journal, seq, request)
         on_joined = partial(lane.tell_joined, stream)
-        if ticket is not None:
+        if ticket := request.ticket:
             ticket.stored.set_result(True)
             ticket.turn.set_result((stream, 0))
         on_joined([entry.seq for entry in request.waiting])
@@ -79,8 +77,9 @@ class TurnTasks:
                 stream.add(Stopped())  # heard only if the task was cancelled where the runner could not see it
                 lane.stream = None
 
-    async def _begin(self, lane: Lane, journal: Journal, request: TurnRequest, ticket: Ticket | None) -> int | None:
+    async def _begin(self, lane: Lane, journal: Journal, request: TurnRequest) -> int | None:
         """None: there is nothing to run. Only the sender is told of a message that could not be stored."""
+        ticket = request.ticket
         try:
             seq = await self._runner.begin(journal, request)
         except BaseException as error:

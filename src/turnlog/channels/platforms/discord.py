@@ -16,7 +16,7 @@ from ...core.splitting import Unit
 from ...errors import MissingExtra, UsageError
 from ...runtime import background
 from .. import AccountSettings, Address, Answer, Arrival, Button, Hook, Outgoing, Press, Reception, Take
-from ..http import Caller, Rejected, Unsent
+from ..http import Caller, HttpChannel, Rejected, Unsent
 from ..requests import as_json, check_age, parsed, table, tables, text, without_mention, wrong_signature
 
 if TYPE_CHECKING:
@@ -51,16 +51,16 @@ class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
         return ("token", "public_key", "application_id")
 
 
-class Discord:
+class Discord(HttpChannel):
     kind = "discord"
     limit = 2_000
     unit: Unit = "chars"
 
     def __init__(self, settings: DiscordSettings, account: str | None = None, transport: Any = None) -> None:
+        headers = {"Authorization": f"Bot {settings.token}"}
+        super().__init__(account, Caller(settings.api_url, headers=headers, transport=transport))
         self._settings = settings
-        self._account = account
         self._key = _public_key(settings.public_key)
-        self._caller = Caller(settings.api_url, headers={"Authorization": f"Bot {settings.token}"}, transport=transport)
 
     def receive(self, hook: Hook) -> Reception:
         stamp = hook.headers.get("x-signature-timestamp", "")
@@ -94,49 +94,27 @@ class Discord:
         place = text(body.get("channel_id")) or text(channel.get("id"))
         if not (words and place and text(user.get("id"))):
             return None
-        is_thread = channel.get("type") in THREADS
-        return self._arrival(
-            place=place,
-            parent=text(channel.get("parent_id")) if is_thread else "",
-            direct=not body.get("guild_id") and channel.get("type") == DIRECT,
-            sender=text(user.get("id")),
-            name=text(user.get("global_name")) or text(user.get("username")),
-            message=text(body.get("id")),
-            words=words,
-            reply_token=text(body.get("token")),
+        parent = text(channel.get("parent_id")) if channel.get("type") in THREADS else ""
+        is_direct = not body.get("guild_id") and channel.get("type") == DIRECT
+        return Arrival(
+            inbound=self._inbound(place, parent, is_direct, text(user.get("id")), text(body.get("id")), words),
+            address=Address(chat=place, reply_token=text(body.get("token"))),
+            sender_name=text(user.get("global_name")) or text(user.get("username")),
             language=text(body.get("locale")),
+            mentioned=True,
         )
 
-    def _arrival(
-        self,
-        *,
-        place: str,
-        parent: str,
-        direct: bool,
-        sender: str,
-        name: str,
-        message: str,
-        words: str,
-        reply_token: str = "",
-        language: str = "",
-        mentioned: bool = True,
-    ) -> Arrival:
-        return Arrival(
-            inbound=Inbound(
-                channel=self.kind,
-                account=self._account,
-                chat_type="direct" if direct else "group",
-                chat_id=parent or place,
-                thread_id=place if parent else None,
-                sender_id=sender,
-                message_id=message,
-                dedupe_id=message,
-                text=words,
-            ),
-            address=Address(chat=place, reply_token=reply_token),
-            sender_name=name,
-            language=language,
-            mentioned=mentioned,
+    def _inbound(self, place: str, parent: str, is_direct: bool, sender: str, message: str, words: str) -> Inbound:
+        return Inbound(
+            channel=self.kind,
+            account=self._account,
+            chat_type="direct" if is_direct else "group",
+            chat_id=parent or place,
+            thread_id=place if parent else None,
+            sender_id=sender,
+            message_id=message,
+            dedupe_id=message,
+            text=words,
         )
 
     def of_message(self, message: "discord.Message", me: int = 0) -> Arrival | None:
@@ -144,21 +122,16 @@ class Discord:
         words = without_mention(message.content, _MENTION)
         if message.author.bot or message.webhook_id or not words:
             return None
-        parent = getattr(message.channel, "parent_id", None)
+        found = getattr(message.channel, "parent_id", None)
         kind = getattr(getattr(message.channel, "type", None), "value", None)
-        return self._arrival(
-            place=str(message.channel.id),
-            parent=str(parent) if parent and kind in THREADS else "",
-            direct=kind == DIRECT,  # not "has no guild": the library says None for a guild that it does not know, too
-            sender=str(message.author.id),
-            name=message.author.display_name,
-            message=str(message.id),
-            words=words,
+        place, parent = str(message.channel.id), str(found) if found and kind in THREADS else ""
+        is_direct = kind == DIRECT  # not "has no guild": the library says None for a guild that it does not know, too
+        return Arrival(
+            inbound=self._inbound(place, parent, is_direct, str(message.author.id), str(message.id), words),
+            address=Address(chat=place),
+            sender_name=message.author.display_name,
             mentioned=_is_mentioned(message, str(me or self._settings.application_id)),
         )
-
-    async def complete(self, arrival: Arrival) -> Arrival:
-        return arrival
 
     async def listen(self, take: Take) -> None:
         discord = await asyncio.to_thread(_library)
@@ -233,9 +206,6 @@ class Discord:
     async def show_typing(self, address: Address) -> None:
         if not address.reply_token:
             await self._caller.call(f"/channels/{address.chat}/typing")
-
-    async def close(self) -> None:
-        await self._caller.close()
 
 
 def _press(body: dict[str, Any]) -> Press | None:

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import quote
@@ -21,12 +21,11 @@ from ...core.keys import Inbound
 from ...core.splitting import Unit
 from ...errors import MissingExtra, UsageError
 from .. import AccountSettings, Address, Answer, Arrival, Button, Hook, Outgoing, Press, Reception, Take
-from ..http import Caller, Rejected, Unsent, seconds
+from ..http import Caller, HttpChannel, Rejected, Unsent, seconds
 from ..requests import as_json, check_age, parsed, same, table, tables, text, without_mention, wrong_signature
 
 API = "https://open.feishu.cn"
 BLOCK_BYTES = 16
-NAMES_MAX = 10_000
 TOKEN_WRONG = (99991661, 99991663, 99991664, 99991668, 99991677)
 LATER = (99991400, 11232, 11233, 230020, 2200, 1000004, 1000005)
 """Codes for rates and for failures on their side."""
@@ -48,27 +47,18 @@ class FeishuSettings(AccountSettings, frozen=True, kw_only=True):
         return ("app_id", "app_secret", "encrypt_key", "verification_token")
 
 
-class Feishu:
+class Feishu(HttpChannel):
     kind = "feishu"
     limit = 30_000
     """Feishu takes 150 KB; in JSON inside JSON a character can take several times its size."""
     unit: Unit = "bytes"
 
-    def __init__(
-        self,
-        settings: FeishuSettings,
-        account: str | None = None,
-        transport: Any = None,
-        clock_s: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, settings: FeishuSettings, account: str | None = None, transport: Any = None) -> None:
         _ciphers()  # a missing library is found now, not at the first message
+        super().__init__(account, Caller(settings.api_url, transport=transport))
         self._settings = settings
-        self._account = account
-        self._clock_s = clock_s
-        self._caller = Caller(settings.api_url, transport=transport)
         self._token = ""
         self._token_until = 0.0
-        self._names: dict[str, str] = {}
         self._me = ""
         """The bot's own open_id; empty until Feishu has told it."""
 
@@ -151,14 +141,12 @@ class Feishu:
     async def complete(self, arrival: Arrival) -> Arrival:
         if arrival.mentioned is None and arrival.replies_to:
             arrival = replace(arrival, mentioned=await self._is_ours(arrival.replies_to))
-        user = arrival.inbound.sender_id or ""
-        if user not in self._names:
-            path = f"/open-apis/contact/v3/users/{quote(user, safe='')}?user_id_type=open_id"
-            answer = await self._call(path, None, method="GET")
-            if len(self._names) >= NAMES_MAX:
-                self._names.clear()
-            self._names[user] = text(table(table(answer.get("data")).get("user")).get("name"))
-        return replace(arrival, sender_name=self._names[user])
+        return await self._with_name(arrival, self._name_of)
+
+    async def _name_of(self, user: str) -> str:
+        path = f"/open-apis/contact/v3/users/{quote(user, safe='')}?user_id_type=open_id"
+        answer = await self._call(path, None, method="GET")
+        return text(table(table(answer.get("data")).get("user")).get("name"))
 
     async def _is_ours(self, message: str) -> bool:
         answer = await self._call(f"/open-apis/im/v1/messages/{quote(message, safe='')}", None, method="GET")
@@ -201,9 +189,6 @@ class Feishu:
         payload = {"content": msgspec.json.encode(_card(text)).decode()}
         await self._call(f"/open-apis/im/v1/messages/{quote(message_id, safe='')}", payload, method="PATCH")
 
-    async def show_typing(self, address: Address) -> None:
-        return
-
     async def _call(self, path: str, payload: Any, *, method: str = "POST") -> dict[str, Any]:
         token = await self._tenant_token()
         return self._checked(
@@ -224,17 +209,14 @@ class Feishu:
         raise Rejected(what)
 
     async def _tenant_token(self) -> str:
-        if not self._token or self._clock_s() >= self._token_until:
+        if not self._token or time.time() >= self._token_until:
             given = {"app_id": self._settings.app_id, "app_secret": self._settings.app_secret}
             answer = await self._caller.call("/open-apis/auth/v3/tenant_access_token/internal", given, gone=())
             if answer.get("code") != 0:
                 raise Unsent(f"Feishu gave no token: {answer.get('code')} {text(answer.get('msg'))}"[:300])
             self._token = text(answer.get("tenant_access_token"))
-            self._token_until = self._clock_s() + (seconds(answer.get("expire")) or 0.0) - EARLY_S
+            self._token_until = time.time() + (seconds(answer.get("expire")) or 0.0) - EARLY_S
         return self._token
-
-    async def close(self) -> None:
-        await self._caller.close()
 
 
 def _press(event: dict[str, Any]) -> Press | None:

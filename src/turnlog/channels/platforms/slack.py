@@ -11,18 +11,14 @@ import re
 from typing import Any
 from urllib.parse import parse_qs, quote
 
-from msgspec.structs import replace
-
 from ...core.keys import Inbound
 from ...core.splitting import Unit
-from .. import AccountSettings, Address, Answer, Arrival, Button, Hook, Outgoing, Press, Reception, Take
-from ..http import Caller, Rejected, Unsent, seconds
+from .. import AccountSettings, Address, Answer, Arrival, Button, Hook, Outgoing, Press, Reception
+from ..http import Caller, HttpChannel, Rejected, Unsent, seconds
 from ..requests import as_json, check_age, parsed, same, table, tables, text, without_mention, wrong_signature
 
 API = "https://slack.com/api"
 SECTION_MAX_CHARS = 3_000
-NAMES_MAX = 10_000
-"""People whose names are cached."""
 LATER = ("ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout")
 SETTINGS_WRONG = ("invalid_auth", "not_authed", "token_expired", "token_revoked", "account_inactive", "missing_scope")
 """Errors that the administrator can mend: a reply waits for that."""
@@ -41,19 +37,16 @@ class SlackSettings(AccountSettings, frozen=True, kw_only=True):
         return ("token", "signing_secret")
 
 
-class Slack:
+class Slack(HttpChannel):
     kind = "slack"
     limit = 3_500
     """Slack cuts at 40,000 characters and shows 4,000 well; escaping makes up to five of one."""
     unit: Unit = "chars"
 
     def __init__(self, settings: SlackSettings, account: str | None = None, transport: Any = None) -> None:
+        headers = {"Authorization": f"Bearer {settings.token}"}
+        super().__init__(account, Caller(settings.api_url, headers=headers, transport=transport))
         self._settings = settings
-        self._account = account
-        self._caller = Caller(
-            settings.api_url, headers={"Authorization": f"Bearer {settings.token}"}, transport=transport
-        )
-        self._names: dict[str, str] = {}
 
     def receive(self, hook: Hook) -> Reception:
         self._verify(hook)
@@ -127,19 +120,13 @@ class Slack:
         return Reception(arrivals=(arrival,))
 
     async def complete(self, arrival: Arrival) -> Arrival:
-        user = arrival.inbound.sender_id or ""
-        if user not in self._names:
-            answer = await self._call(f"/users.info?user={quote(user, safe='')}", None, method="GET")
-            person = table(answer.get("user"))
-            profile = table(person.get("profile"))
-            name = text(profile.get("display_name")) or text(profile.get("real_name")) or text(person.get("name"))
-            if len(self._names) >= NAMES_MAX:
-                self._names.clear()
-            self._names[user] = name
-        return replace(arrival, sender_name=self._names[user])
+        return await self._with_name(arrival, self._name_of)
 
-    async def listen(self, take: Take) -> None:
-        return
+    async def _name_of(self, user: str) -> str:
+        answer = await self._call(f"/users.info?user={quote(user, safe='')}", None, method="GET")
+        person = table(answer.get("user"))
+        profile = table(person.get("profile"))
+        return text(profile.get("display_name")) or text(profile.get("real_name")) or text(person.get("name"))
 
     async def send(self, outgoing: Outgoing) -> str:
         to = outgoing.address
@@ -181,9 +168,6 @@ class Slack:
         if error in LATER or error in SETTINGS_WRONG or not answer:
             raise Unsent(f"Slack refused: {error}", retry_after_s=seconds(answer.get("retry_after")))
         raise Rejected(f"Slack refused: {error}")
-
-    async def close(self) -> None:
-        await self._caller.close()
 
 
 def _press(payload: dict[str, Any]) -> Press | None:

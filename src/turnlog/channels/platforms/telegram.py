@@ -13,7 +13,7 @@ from ...core.keys import Inbound
 from ...core.splitting import Unit
 from ...errors import TurnlogError
 from .. import AccountSettings, Address, Answer, Arrival, Hook, Outgoing, Press, Reception, Take
-from ..http import Caller, Rejected, Unsent
+from ..http import Caller, HttpChannel, Rejected, Unsent
 from ..requests import parsed, same, table, tables, text, wrong_signature
 
 log = logging.getLogger("turnlog.channels.platforms.telegram")
@@ -41,15 +41,14 @@ class TelegramSettings(AccountSettings, frozen=True, kw_only=True):
         return ("token", "webhook_secret") if self.mode == "webhook" else ("token",)
 
 
-class Telegram:
+class Telegram(HttpChannel):
     kind = "telegram"
     limit = 4096
     unit: Unit = "utf16"
 
     def __init__(self, settings: TelegramSettings, account: str | None = None, transport: Any = None) -> None:
+        super().__init__(account, Caller(settings.api_url, transport=transport))
         self._settings = settings
-        self._account = account
-        self._caller = Caller(settings.api_url, transport=transport)
         self._id = settings.token.partition(":")[0]
         """The bot's id, with which its token begins."""
         self._name = ""
@@ -65,9 +64,6 @@ class Telegram:
         update = parsed(hook.body)
         arrival = self.parse(update)
         return Reception(arrivals=(arrival,) if arrival else (), press=_press(update))
-
-    async def complete(self, arrival: Arrival) -> Arrival:
-        return arrival
 
     async def listen(self, take: Take) -> None:
         await self._ask_name()
@@ -203,9 +199,6 @@ class Telegram:
         if answer.get("ok") is not True:
             raise Unsent(f"Telegram refused {method}: {text(answer.get('description'))}"[:300])
         return answer
-
-    async def close(self) -> None:
-        await self._caller.close()
 
 
 def _press(update: dict[str, Any]) -> Press | None:

@@ -7,7 +7,6 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,8 +16,8 @@ from ...core import keys, strict_json
 from ...core.keys import Inbound
 from ...core.splitting import Unit
 from ...errors import UsageError
-from .. import AccountSettings, Address, Arrival, Hook, Outgoing, Reception, Take
-from ..http import Caller
+from .. import AccountSettings, Address, Arrival, Hook, Outgoing, Reception
+from ..http import Caller, HttpChannel
 from ..requests import check_age, same, wrong_signature
 
 PREFIX = "whsec_"
@@ -50,22 +49,14 @@ class Posted(Struct, frozen=True, kw_only=True):
     """In a group: whether the bot was addressed. True if left out."""
 
 
-class Webhook:
+class Webhook(HttpChannel):
     kind = "webhook"
     limit = 100_000
     unit: Unit = "chars"
 
-    def __init__(
-        self,
-        settings: WebhookSettings,
-        account: str | None = None,
-        transport: Any = None,
-        clock_s: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, settings: WebhookSettings, account: str | None = None, transport: Any = None) -> None:
+        super().__init__(account, Caller(settings.reply_url, transport=transport))
         self._keys = keys_of(settings.secret)
-        self._account = account
-        self._clock_s = clock_s
-        self._caller = Caller(settings.reply_url, transport=transport)
 
     def receive(self, hook: Hook) -> Reception:
         delivery = hook.headers.get("webhook-id", "")
@@ -110,18 +101,12 @@ class Webhook:
             language=posted.language,
         )
 
-    async def complete(self, arrival: Arrival) -> Arrival:
-        return arrival
-
-    async def listen(self, take: Take) -> None:
-        return
-
     async def send(self, outgoing: Outgoing) -> str:
         to = outgoing.address
         fields = {"chat_id": to.chat, "thread_id": to.thread, "reply_to": to.reply_to}
         told = {name: value for name, value in fields.items() if value}
         body = msgspec.json.encode({"type": "message", "text": outgoing.text, "part": outgoing.part, **told})
-        stamp = str(int(self._clock_s()))
+        stamp = str(int(time.time()))
         headers = {
             "content-type": "application/json",
             "webhook-id": outgoing.token,
@@ -130,12 +115,6 @@ class Webhook:
         }
         await self._caller.call("", content=body, headers=headers)
         return outgoing.token
-
-    async def show_typing(self, address: Address) -> None:
-        return
-
-    async def close(self) -> None:
-        await self._caller.close()
 
 
 def keys_of(secret: str) -> tuple[bytes, ...]:
