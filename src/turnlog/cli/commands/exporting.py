@@ -20,7 +20,7 @@ from ...errors import Corrupt, UsageError
 from ...interchange.exporting import FORMATS, SHAPES, Losses, stream
 from ...stores.disk.files import open_private, sync_dir, write_all
 from ..escaping import escape, inline
-from ..options import Flags, common, with_turnlog
+from ..options import Flags, with_turnlog
 from ..output import warn, write_json
 from ..session_names import resolve, session_argument
 
@@ -40,7 +40,6 @@ IN_CHAT = {"md": "md", "jsonl": "native", "html": "html"}
 @click.option("-o", "--output", metavar="FILE", help="Write there, for you alone (0600) [standard output].")
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @click.option("--mask", is_flag=True, help="Mask secrets in native, v3 and flat too.")
-@common
 @with_turnlog()
 async def export_session(
     t: "Turnlog", flags: Flags, session: str, form: str, shape: str, output: str | None, force: bool, mask: bool
