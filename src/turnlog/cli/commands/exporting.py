@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,17 +57,13 @@ async def export_session(
     row = await resolve(t, flags, session)
     if target:
         check_free(target, force=force)  # before the work is done
-        with new_file(target, force=force) as write:
-            notes = await write_session(t, row, form, write, shape=shape, mask=mask or None)
-    elif flags.json:
-        pieces: list[str] = []
-        notes = await write_session(t, row, form, pieces.append, shape=shape, mask=mask or None)
-        write_json({"id": row.id, "format": form, "text": "".join(pieces), "notes": notes})
-        return
-    else:
-        notes = await write_session(t, row, form, _print(), shape=shape, mask=mask or None)
+    pieces: list[str] = []
+    printing = nullcontext(pieces.append if flags.json else _print())
+    with new_file(target, force=force) if target else printing as write:
+        notes = await write_session(t, row, form, write, shape=shape, mask=mask or None)
     if flags.json:
-        write_json({"id": row.id, "format": form, "file": str(target), "notes": notes})
+        written = {"file": str(target)} if target else {"text": "".join(pieces)}
+        write_json({"id": row.id, "format": form, **written, "notes": notes})
         return
     for note in notes:
         warn(f"note: {inline(note)}")
