@@ -57,8 +57,7 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
             {"type": "input_text", "text": "look"},
             {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
         ]
-        async with store.lease("s1") as lease:
-            [stored] = await store.append("s1", [User(content=parts)], lease=lease)
+        [stored] = await store.append("s1", [User(content=parts)], lease="own")
         assert stored == (await store.read("s1"))[1]
         assert isinstance(stored, User)
         assert stored.content == [
@@ -218,9 +217,8 @@ class StoreContract(RacingContract, DeletingContract, FindingContract, FactsCont
     @session_claim
     async def test_what_is_read_builds_a_valid_prompt(self, store: Store) -> None:
         await self.talk(store, "s1", 2)
-        async with store.lease("s1") as lease:
-            call = {"type": "tool_use", "id": "c1", "name": "read_file", "input": {"path": "x"}}
-            await store.append("s1", [said("go"), entry(type="assistant", content=[call])], lease=lease)
+        call = {"type": "tool_use", "id": "c1", "name": "read_file", "input": {"path": "x"}}
+        await store.append("s1", [said("go"), entry(type="assistant", content=[call])], lease="own")
         check_messages(history.build(await store.read("s1")).messages)
 
 

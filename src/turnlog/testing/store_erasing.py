@@ -47,9 +47,8 @@ class ErasingContract(Contract):
     @store_claim
     async def test_rewound_entries_and_dropped_facts_are_erased_without_being_asked_twice(self, store: Store) -> None:
         await store.append("s1", [opened("s1"), Facts(app="app", put={"a": "zebra"}), Facts(app="app", put={"a": 2})])
-        async with store.lease("s1") as lease:
-            await store.append("s1", [said("keep"), answered("kept")], lease=lease)
-            await store.append("s1", [said("zebra"), answered("a zebra"), entry(type="rewind", to=5)], lease=lease)
+        await store.append("s1", [said("keep"), answered("kept")], lease="own")
+        await store.append("s1", [said("zebra"), answered("a zebra"), entry(type="rewind", to=5)], lease="own")
         before = await store.read("s1")
         assert await store.erase("s1", [2, 6, 7], by="ann") == [2, 6, 7]
         after = await store.read("s1")
@@ -70,9 +69,8 @@ class ErasingContract(Contract):
         await store.append("s1", [opened("s1"), put(a=1)])
         await self.talk(store, "s1", 3)
         await store.append("s1", [Foreign(raw={"x": "y"}), Title(title="t")])
-        async with store.lease("s1") as lease:
-            fold = entry(type="compaction", summary="zebras", first_kept=5, covers=[3, 4])
-            await store.append("s1", [fold], lease=lease)
+        fold = entry(type="compaction", summary="zebras", first_kept=5, covers=[3, 4])
+        await store.append("s1", [fold], lease="own")
         before = await store.read("s1")
         for seq in (2, 3, 5, 9, 10, 11):
             assert "redact" in (await raises(UsageError, store.erase("s1", [seq]))).hint
@@ -87,10 +85,9 @@ class ErasingContract(Contract):
 
     @session_claim
     async def test_an_erased_message_is_shown_as_such_and_a_call_goes_with_its_results(self, store: Store) -> None:
-        async with store.lease("s1") as lease:
-            turn = [said("q"), call("c1", "zebra"), result("c1", "zebra found"), answered("done")]
-            await store.append("s1", [*turn, said("again"), call("c2", "ox"), result("c2", "ox"), answered("ok")],
-                               lease=lease)  # fmt: skip
+        turn = [said("q"), call("c1", "zebra"), result("c1", "zebra found"), answered("done")]
+        await store.append("s1", [*turn, said("again"), call("c2", "ox"), result("c2", "ox"), answered("ok")],
+                           lease="own")  # fmt: skip
         assert await store.erase("s1", [4], redact=True) == [3, 4]
         assert await store.erase("s1", [6], redact=True) == [6]
         messages = history.build(await store.read("s1")).messages
@@ -105,8 +102,7 @@ class ErasingContract(Contract):
         await store.append(
             "s1", [opened("s1"), entry(type="received", content="zebra", mode="steer", sender="zebedee")]
         )
-        async with store.lease("s1") as lease:
-            await store.append("s1", [entry(type="user", **{"from": [2]}), answered("hi")], lease=lease)
+        await store.append("s1", [entry(type="user", **{"from": [2]}), answered("hi")], lease="own")
         assert await store.erase("s1", [3], redact=True) == [2, 3]
         told = await self.all_of(store)
         assert not any(word in told for word in ("zebra", "zebedee"))
@@ -118,9 +114,8 @@ class ErasingContract(Contract):
         async with self.open(place) as store, self.open(place) as second:
             other = second if self.durable else store
             await store.append("s1", [opened("s1")])
-            async with store.lease("s1") as lease:
-                await store.append("s1", [said("the zebra"), answered("a zebra")], lease=lease)
-                await store.append("s1", [said("the horse"), answered("a horse")], lease=lease)
+            await store.append("s1", [said("the zebra"), answered("a zebra")], lease="own")
+            await store.append("s1", [said("the horse"), answered("a horse")], lease="own")
             assert len(await store.search("zebra")) == len(await other.search("zebra")) == 2
             assert (await other.find(Query(q="zebra"))).total == 1
             await store.erase("s1", [2, 3], redact=True)

@@ -145,9 +145,8 @@ class FactsContract(Contract):
 
     @session_claim
     async def test_facts_stay_when_messages_are_rewound_and_go_with_the_session(self, store: Store) -> None:
-        async with store.lease("s1") as lease:
-            await store.append("s1", [said("a"), Facts(app="app", put={"k": 1}), answered("b")], lease=lease)
-            await store.append("s1", [Rewind(to=1)], lease=lease)
+        await store.append("s1", [said("a"), Facts(app="app", put={"k": 1}), answered("b")], lease="own")
+        await store.append("s1", [Rewind(to=1)], lease="own")
         assert await self.keys(store) == ["k"]
         assert (await store.describe("s1")).message_count == 2
         held = (await store.describe("s1")).incarnation

@@ -40,9 +40,8 @@ class FindingContract(RowContract):
             "asked": [asked, entry(type="failed", code="stopped")],
         }
         for n, (name, ending) in enumerate(endings.items()):
-            async with store.lease(name) as lease:
-                body = opened(name, peer=f"p{n // 2}", agent="ops" if n % 2 else "main")
-                await store.append(name, [body, said("hello"), *ending], lease=lease)
+            body = opened(name, peer=f"p{n // 2}", agent="ops" if n % 2 else "main")
+            await store.append(name, [body, said("hello"), *ending], lease="own")
 
         async def ids(**fields: Any) -> set[str]:
             return {row.id for row in await self.all_pages(store, Query(**fields))}
@@ -162,10 +161,9 @@ class FindingContract(RowContract):
         await self.talk(store, "idle", 1)
         await store.append("waiting", [entry(type="received", content="later")])
         for name in ("asked", "failed"):
-            async with store.lease(name) as lease:
-                await store.append(name, [said("now")], lease=lease)
-                if name == "failed":
-                    await store.append(name, [entry(type="failed", code="provider")], lease=lease)
+            await store.append(name, [said("now")], lease="own")
+            if name == "failed":
+                await store.append(name, [entry(type="failed", code="provider")], lease="own")
         page = await store.find(Query(unfinished=True))
         assert sorted(row.id for row in page.items) == ["asked", "waiting"]
         assert page.total == 2
@@ -174,19 +172,17 @@ class FindingContract(RowContract):
     async def test_search_finds_words_in_any_script_and_nothing_outside_its_scope(self, store: Store) -> None:
         for name, peer in (("s1", "ann"), ("s2", "bob")):
             await store.append(name, [opened(name, peer=peer)])
-        async with store.lease("s1") as lease:
-            await store.append(
-                "s1",
-                [
-                    said("分析 payment.py 的并发问题"),
-                    answered("The Deadlock is in `lock_all`; see Straße 12."),
-                    entry(type="tool_result", tool_use_id="t", content="これはテストです"),
-                ],
-                lease=lease,
-            )
-        async with store.lease("s2") as lease:
-            await store.append("s2", [said("no such deadlock here")], lease=lease)
-            await store.append("s2", [said("🙂 … 。"), answered("—")], lease=lease)  # no word is in these
+        await store.append(
+            "s1",
+            [
+                said("分析 payment.py 的并发问题"),
+                answered("The Deadlock is in `lock_all`; see Straße 12."),
+                entry(type="tool_result", tool_use_id="t", content="これはテストです"),
+            ],
+            lease="own",
+        )
+        await store.append("s2", [said("no such deadlock here")], lease="own")
+        await store.append("s2", [said("🙂 … 。"), answered("—")], lease="own")  # no word is in these
 
         async def where(words: str, **scope: Any) -> list[tuple[str, int]]:
             return sorted((hit.session_id, hit.seq) for hit in await store.search(words, scope=Query(**scope)))
