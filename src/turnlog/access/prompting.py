@@ -1,7 +1,5 @@
 """The prompt of a session: of one of our agents, or of the client whose calls the session keeps."""
 
-from collections.abc import Sequence
-
 from ..core import history, oversized, prompt as prompts, relayed
 from ..core.entries import Entry
 from ..core.guard import Limits
@@ -10,7 +8,6 @@ from ..core.prompt import Prompt, ToolDefinition
 from ..core.relayed import RelayedHead
 from ..core.session import Session
 from ..sessions import Sessions
-from ..turns.agent import Agent
 from .parts import Agents
 
 
@@ -19,13 +16,20 @@ async def prompt_of(sessions: Sessions, agents: Agents, row: Session, *, at: int
 
     `with_reply`: user rows are written with their reply, so that a call is made while they are only `received`.
     """
-    if (head := await _head(sessions, row, at)) is not None:
-        return await _relayed(sessions, await agents.upstream(None), row, head, at)
-    agent = await agents.of(row)
-    found = await _history(
-        sessions, row, agent.limits, agent.limits.system, note=agent.limits.with_note(), at=at, with_reply=with_reply
+    if (head := await _head(sessions, row, at)) is None:
+        agent = await agents.of(row)
+        limits = agent.limits
+        found = await _history(sessions, row, limits, limits.system, limits.with_note(), at, with_reply)
+        return prompts.assemble(found, tools=agent.toolbox.specs, max_output=agent.max_output)
+    # A client's own system text, tools and parameters, as they came with its request.
+    agent = await agents.upstream(None)
+    return prompts.assemble(
+        await _history(sessions, row, agent.limits, head.system, note=False, at=at, with_reply=False),
+        tools=[ToolDefinition.of(tool) for tool in head.tools],
+        max_output=head.max_output or agent.max_output,
+        may_call=head.parameters.tool_choice != "none",
+        parameters=head.parameters,
     )
-    return prompts.assemble(found, tools=agent.toolbox.specs, max_output=agent.max_output)
 
 
 async def _head(sessions: Sessions, row: Session, at: int | None) -> RelayedHead | None:
@@ -38,17 +42,11 @@ async def _head(sessions: Sessions, row: Session, at: int | None) -> RelayedHead
 
 
 async def _history(
-    sessions: Sessions,
-    row: Session,
-    limits: Limits,
-    system: str,
-    *,
-    at: int | None,
-    note: bool = False,
-    with_reply: bool = False,
+    sessions: Sessions, row: Session, limits: Limits, system: str, note: bool, at: int | None, with_reply: bool
 ) -> History:
-    """A tail that is larger than any prompt is shown as the turn would fold it."""
-    if folded := await _folded(sessions, row, limits, at):
+    """A tail that is larger than any prompt is shown as the turn would fold it, if it can be cut."""
+    tail = await sessions.oversized_tail(row, at)
+    if tail is not None and (folded := oversized.after_fold(tail, limits)):
         return history.build(folded, system=system, inject=limits.inject, note=note)
     return await sessions.history(
         row.id,
@@ -58,22 +56,4 @@ async def _history(
         at=at,
         with_reply=with_reply,
         incarnation=row.incarnation,
-    )
-
-
-async def _folded(sessions: Sessions, row: Session, limits: Limits, at: int | None) -> Sequence[Entry]:
-    """Nothing, if the tail may be sent, or cannot be cut."""
-    tail = await sessions.oversized_tail(row, at)
-    return [] if tail is None else oversized.after_fold(tail, limits)
-
-
-async def _relayed(sessions: Sessions, agent: Agent, row: Session, head: RelayedHead, at: int | None) -> Prompt:
-    """With the client's own system text, tools and parameters, as they came with its request."""
-    found = await _history(sessions, row, agent.limits, head.system, at=at)
-    return prompts.assemble(
-        found,
-        tools=[ToolDefinition.of(tool) for tool in head.tools],
-        max_output=head.max_output or agent.max_output,
-        may_call=head.parameters.tool_choice != "none",
-        parameters=head.parameters,
     )

@@ -122,7 +122,7 @@ def _tell_if_new(flags: Flags) -> None:
 
 
 def with_turnlog(*, create: bool = False, **more: Any) -> "Callable[[Command[P]], Callable[P, int | None]]":
-    """Makes a command of an async function that gets the opened Turnlog and the flags first."""
+    """Makes a command with the common options of an async function that gets the opened Turnlog and the flags first."""
 
     def wrap(command: "Command[P]") -> Callable[P, int | None]:
         @wraps(command)
@@ -130,7 +130,7 @@ def with_turnlog(*, create: bool = False, **more: Any) -> "Callable[[Command[P]]
             flags = flags_now()
             return run(lambda t: command(t, flags, *args, **kwargs), flags, create=create, **more)
 
-        return start
+        return common(start)
 
     return wrap
 

@@ -14,8 +14,7 @@ from ..core import keys
 from ..core.rows import public_row
 from ..core.session import Session
 from ..errors import TurnlogError
-from .options import Flags, flags_now, flags_of, run
-from .output import write, write_json
+from .options import Flags, flags_now, flags_of, report, run
 
 if TYPE_CHECKING:
     from ..library import Turnlog
@@ -56,10 +55,7 @@ def change_session(name: str, change: "Change", text: "Callable[[Session], str]"
 
     async def work(t: "Turnlog") -> None:
         row = await change(t.sessions, (await resolve(t, flags, name)).id)
-        if flags.json:
-            write_json(row_json(t, row))
-        else:
-            write(text(row))
+        report(row_json(t, row), text(row))
 
     run(work, flags)
 

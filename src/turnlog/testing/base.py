@@ -12,12 +12,36 @@ from . import answered, opened, said
 
 
 def claim(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The test gets a place."""
+
     @functools.wraps(test)
     def run(self: "Contract", tmp_path: Path) -> None:
         asyncio.run(test(self, tmp_path))  # type: ignore[arg-type]
 
     del run.__wrapped__  # type: ignore[attr-defined]  # runners look at the signature: (self, tmp_path)
     return run
+
+
+def store_claim(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The test gets an open store."""
+
+    @functools.wraps(test)
+    async def with_store(self: "Contract", place: Path) -> None:
+        async with self.open(place) as store:
+            await test(self, store)
+
+    return claim(with_store)
+
+
+def session_claim(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The test gets an open store with one session, s1."""
+
+    @functools.wraps(test)
+    async def with_session(self: "Contract", place: Path) -> None:
+        async with self.with_session(place) as store:
+            await test(self, store)
+
+    return claim(with_session)
 
 
 GIVES_UP_S = 60

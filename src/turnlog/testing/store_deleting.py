@@ -7,22 +7,22 @@ from msgspec.structs import replace
 
 from ..core.query import Query
 from ..errors import NotFound
+from ..stores import Store
 from . import FixedClock, answered, entry, opened, raises, said
-from .base import GIVES_UP_S, Contract, claim
+from .base import GIVES_UP_S, Contract, claim, session_claim, store_claim
 
 
 class DeletingContract(Contract):
-    @claim
-    async def test_delete_removes_the_session_and_a_late_writer_cannot_revive_it(self, place: Path) -> None:
-        async with self.with_session(place) as store:
-            async with store.lease("s1") as lease:
-                await store.append("s1", [said("hi")], lease=lease)
-                await store.delete("s1")
-                await raises(NotFound, store.append("s1", [answered("late")], lease=lease))
-            await raises(NotFound, store.read("s1"))
-            assert (await store.find(Query())).total == 0
-            await store.append("s1", [opened("s1")])
-            assert len(await store.read("s1")) == 1
+    @session_claim
+    async def test_delete_removes_the_session_and_a_late_writer_cannot_revive_it(self, store: Store) -> None:
+        async with store.lease("s1") as lease:
+            await store.append("s1", [said("hi")], lease=lease)
+            await store.delete("s1")
+            await raises(NotFound, store.append("s1", [answered("late")], lease=lease))
+        await raises(NotFound, store.read("s1"))
+        assert (await store.find(Query())).total == 0
+        await store.append("s1", [opened("s1")])
+        assert len(await store.read("s1")) == 1
 
     @claim
     async def test_who_held_a_deleted_session_reaches_nothing_of_the_next_one_of_its_id(self, place: Path) -> None:
@@ -73,21 +73,19 @@ class DeletingContract(Contract):
             await again.reindex()
             assert await again.describe("s1") == made
 
-    @claim
-    async def test_a_copy_is_an_incarnation_of_its_own(self, place: Path) -> None:
-        async with self.open(place) as store:
-            [first] = await store.append("s1", [opened("s1")])
-            held = (await store.describe("s1")).incarnation
-            await store.delete("s1")
-            await store.append("s1", [replace(first, seq=0)])
-            assert (await store.describe("s1")).incarnation != held
+    @store_claim
+    async def test_a_copy_is_an_incarnation_of_its_own(self, store: Store) -> None:
+        [first] = await store.append("s1", [opened("s1")])
+        held = (await store.describe("s1")).incarnation
+        await store.delete("s1")
+        await store.append("s1", [replace(first, seq=0)])
+        assert (await store.describe("s1")).incarnation != held
 
-    @claim
-    async def test_watching_ends_with_the_session_also_if_its_id_is_given_away_at_once(self, place: Path) -> None:
-        async with self.with_session(place) as store:
-            watching = store.watch("s1", after=0)
-            assert (await anext(watching)).seq == 1
-            await store.delete("s1")
-            await store.append("s1", [opened("s1"), entry(type="title", title="somebody else's")])
-            async with asyncio.timeout(GIVES_UP_S):
-                assert [item async for item in watching] == []
+    @session_claim
+    async def test_watching_ends_with_the_session_also_if_its_id_is_given_away_at_once(self, store: Store) -> None:
+        watching = store.watch("s1", after=0)
+        assert (await anext(watching)).seq == 1
+        await store.delete("s1")
+        await store.append("s1", [opened("s1"), entry(type="title", title="somebody else's")])
+        async with asyncio.timeout(GIVES_UP_S):
+            assert [item async for item in watching] == []

@@ -1,4 +1,4 @@
-"""Questions of a turn to the person at the terminal: shows them with their diff, and reads the answer.
+"""Questions of a turn to the person at the terminal: reads and gives the answer. `notes` shows them.
 
 While a call waits, a line that is `y`, `a`, `w`, `n`, `n REASON` or `e {ARGUMENTS}` is the answer; any other line is a
 message, which denies the call. `/yes` and `/no` answer in every chat, also after a restart.
@@ -8,47 +8,12 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from ...core import approvals
-from ...core.events import ApprovalAnswered, ApprovalRequest, Call, Event, of_request
+from ...core.events import ApprovalAnswered, ApprovalRequest, of_request
 from ...errors import UsageError
-from ..escaping import inline
-from .notes import Note, Tone, TurnNotes, describe_call
 
 if TYPE_CHECKING:
-    from ...texts import Texts
     from .console import Console
     from .loop import Chat
-
-PREVIEW_LINES = 60
-"""Lines of a diff that are shown; the page shows the whole."""
-_TONES: dict[str, Tone] = {"+": "good", "-": "bad"}
-
-
-def question(request: ApprovalRequest, words: "Texts") -> list[Note]:
-    lines = request.preview.splitlines()
-    call = Call(id=request.call_id, name=request.tool, input=request.input)
-    notes = [Note(f"? {describe_call(call)} · {request.why}", "strong")]
-    notes += [Note(f"  {line}", _TONES.get(line[:1], "quiet")) for line in lines[:PREVIEW_LINES]]
-    if len(lines) > PREVIEW_LINES:
-        notes.append(Note(f"  … {words('more_lines', n=len(lines) - PREVIEW_LINES)}"))
-    if request.always:
-        notes.append(Note(f"  {words('approval_always', pattern=inline(request.always, 200))}"))
-    return [*notes, Note(f"  {words('approval_keys')}", "strong")]
-
-
-def notes_of(event: Event, notes: TurnNotes, words: "Texts") -> list[Note]:
-    """An event of a turn as lines, questions included."""
-    match event:
-        case ApprovalRequest():
-            return question(event, words)
-        case ApprovalAnswered():
-            return [answered(event, words)]
-        case _:
-            return notes.of(event)
-
-
-def answered(event: ApprovalAnswered, words: "Texts") -> Note:
-    name = "approval_yes" if event.word == "approved" else "approval_no"
-    return Note(f"· {words(name, by=inline(event.by, 40))}", "good" if event.word == "approved" else "bad")
 
 
 class Questions:

@@ -15,9 +15,9 @@ from ...errors import TurnlogError
 from ...texts import Texts
 from ..options import Flags
 from . import slash
-from .approving import Questions, open_requests, question
+from .approving import Questions, open_requests
 from .interrupts import on_interrupt, stoppable
-from .notes import notes_of_error
+from .notes import notes_of_error, question
 from .other_turns import OtherTurns
 from .session_choice import QUIT_WORDS, Found, current, waiting_note
 from .status import Gauge

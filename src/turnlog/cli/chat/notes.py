@@ -1,17 +1,23 @@
-"""Events of a turn as lines: one quiet line for each tool result, compaction, step of the guard, and repair."""
+"""Events of a turn as lines: one quiet line for each tool result, compaction, step of the guard, and repair; a question
+with its diff.
+"""
 
 import json
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from ...core.events import Call, CompactionEnd, ErrorEvent, Event, GuardStage, Stopped, ToolCall, ToolDone
+from ...core import events
+from ...core.events import Call, Event
 from ...texts import Texts
 from ..escaping import inline
 
 Tone: TypeAlias = Literal["plain", "quiet", "good", "bad", "strong"]
 SHOWN_CHARS = 60
 """Of the arguments or the error of a tool: enough to recognise the call."""
+PREVIEW_LINES = 60
+"""Lines of a diff that are shown; the page shows the whole."""
+_TONES: dict[str, Tone] = {"+": "good", "-": "bad"}
 
 
 class Note(Struct, frozen=True):
@@ -32,26 +38,31 @@ class TurnNotes:
 
     def of(self, event: Event) -> list[Note]:
         match event:
-            case ToolCall():
+            case events.ToolCall():
                 self._calls[event.tool_call.id] = event.tool_call
-                return []
-            case ToolDone():
+            case events.ToolDone():
                 return [self._outcome(event)]
-            case CompactionEnd(error=None):
+            case events.CompactionEnd(error=None):
                 text = self._words("compaction", before=event.tokens_before, after=event.tokens_after)
                 return [Note(f"· {text}")]
-            case CompactionEnd():
+            case events.CompactionEnd():
                 return [Note(f"· {self._words('compaction_failed', error=inline(event.error or ''))}")]
-            case GuardStage():
+            case events.GuardStage():
                 return [Note(f"· {self._stage(event.stage)}")]
-            case ErrorEvent():
+            case events.ApprovalRequest():
+                return question(event, self._words)
+            case events.ApprovalAnswered():
+                name, tone = ("approval_yes", "good") if event.word == "approved" else ("approval_no", "bad")
+                return [Note(f"· {self._words(name, by=inline(event.by, 40))}", tone)]
+            case events.ErrorEvent():
                 return notes_of_error(event.error, event.hint, self._words)
-            case Stopped():
+            case events.Stopped():
                 return [Note(f"· {self._words('stopped')}")]
             case _:
-                return []
+                pass
+        return []
 
-    def _outcome(self, event: ToolDone) -> Note:
+    def _outcome(self, event: events.ToolDone) -> Note:
         call = self._calls.pop(event.tool_call_id, None)
         what = describe_call(call) if call else "tool"
         if event.is_error:
@@ -66,6 +77,18 @@ class TurnNotes:
         if name not in ("shortened", "compacted", "rescued", "plain", "retry", "damaged", "repaired", "model"):
             return inline(stage)
         return self._words(known) + (f":{inline(rest)}" if rest else "")
+
+
+def question(request: events.ApprovalRequest, words: Texts) -> list[Note]:
+    lines = request.preview.splitlines()
+    call = Call(id=request.call_id, name=request.tool, input=request.input)
+    notes = [Note(f"? {describe_call(call)} · {request.why}", "strong")]
+    notes += [Note(f"  {line}", _TONES.get(line[:1], "quiet")) for line in lines[:PREVIEW_LINES]]
+    if len(lines) > PREVIEW_LINES:
+        notes.append(Note(f"  … {words('more_lines', n=len(lines) - PREVIEW_LINES)}"))
+    if request.always:
+        notes.append(Note(f"  {words('approval_always', pattern=inline(request.always, 200))}"))
+    return [*notes, Note(f"  {words('approval_keys')}", "strong")]
 
 
 def notes_of_error(error: str, hint: str, words: Texts) -> list[Note]:

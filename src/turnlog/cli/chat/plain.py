@@ -11,7 +11,6 @@ from ...core.events import Done, Event, Snapshot, TextDelta
 from ...texts import Texts
 from ..escaping import escape
 from ..output import columns_of_screen, write_reply
-from .approving import notes_of
 from .console import PROMPT, YES, Steer, Stop
 from .interrupts import on_interrupt
 from .notes import Tone, TurnNotes
@@ -77,7 +76,7 @@ class PlainConsole:
                         text.end()
                         text.add(event.text)
                     case _:
-                        for note in notes_of(event, notes, self._words):
+                        for note in notes.of(event):
                             text.end()
                             self.show(note.text, note.tone)
         text.end()

@@ -2,24 +2,8 @@
 
 from collections.abc import Container
 
-from ...core import approvals
-from ...core.entries import (
-    Approval,
-    ApprovalAnswer,
-    Assistant,
-    Compaction,
-    Entry,
-    Failed,
-    Received,
-    Rewind,
-    Shortened,
-    ToolResult,
-    Transcript,
-    Undo,
-    User,
-    text_of,
-    tool_uses,
-)
+from ...core import approvals, entries as kinds
+from ...core.entries import Entry, Transcript, text_of, tool_uses
 from ...core.history import survey
 from ...core.session import Interval, live_path, marks_of
 from ...core.user_content import user_content
@@ -38,7 +22,7 @@ def lines_of(
     """One or more lines for each message and marker; only the newest `last` of them, if given. `left_out`: the messages
     that the model refused, if these are not all entries.
     """
-    received = {entry.seq: entry for entry in entries if isinstance(entry, Received)}
+    received = {entry.seq: entry for entry in entries if isinstance(entry, kinds.Received)}
     if left_out is None:
         left_out = survey(entries).left_out
     lines = [
@@ -49,13 +33,13 @@ def lines_of(
     return [f"{seq:>5}  {line}" for seq, line in (lines if last is None else lines[-last:])]
 
 
-def _line(entry: Entry, received: dict[int, Received]) -> str:
+def _line(entry: Entry, received: dict[int, kinds.Received]) -> str:
     match entry:
-        case User():
+        case kinds.User():
             return f"[user] {_cut(text_of(user_content(entry, received)))}"
-        case Assistant():
+        case kinds.Assistant():
             return "\n".join(_answer(entry))
-        case ToolResult():
+        case kinds.ToolResult():
             word = "tool error" if entry.is_error else "tool result"
             return f"[{word}] {inline(text_of(entry.content), RESULT_SHOWN_CHARS)}"
         case _:
@@ -65,26 +49,26 @@ def _line(entry: Entry, received: dict[int, Received]) -> str:
 
 def _mark(entry: Entry) -> str:
     match entry:
-        case Compaction():
+        case kinds.Compaction():
             sizes = f"~{entry.tokens_before:,} → ~{entry.tokens_after:,} tokens"
             return f"compacted {entry.covers[0]}–{entry.covers[1]} ({entry.trigger}): {sizes}"
-        case Failed():
+        case kinds.Failed():
             return f"failed ({inline(entry.code)}): {inline(entry.reason, RESULT_SHOWN_CHARS)}"
-        case Approval(state="requested"):
+        case kinds.Approval(state="requested"):
             return f"asked for approval: {inline(entry.tool)} ({inline(entry.why, RESULT_SHOWN_CHARS)})"
-        case ApprovalAnswer():
+        case kinds.ApprovalAnswer():
             return inline(approvals.describe(entry), RESULT_SHOWN_CHARS)
-        case Rewind():
+        case kinds.Rewind():
             return f"rewound to {entry.to}"
-        case Shortened(plain=True):
+        case kinds.Shortened(plain=True):
             return f"shown as plain text up to {max(entry.targets, default=0)}"
-        case Undo():
+        case kinds.Undo():
             return f"undone: {entry.target}"
         case _:
             return ""
 
 
-def _answer(entry: Assistant) -> list[str]:
+def _answer(entry: kinds.Assistant) -> list[str]:
     calls = [
         f"       [call] {inline(str(call.get('name')))} {inline(str(call.get('input')), SHOWN_CHARS)}"
         for call in tool_uses(entry)

@@ -6,7 +6,6 @@ import time
 from ...core.events import Event, Snapshot, TextDelta, ThinkingDelta
 from ...texts import Texts
 from ..escaping import cut, escape
-from .approving import notes_of
 from .markdown import StreamedReply
 from .notes import Tone, TurnNotes
 
@@ -45,7 +44,7 @@ class TurnView:
                 self._reply = StreamedReply(self._columns)
                 self._reply.feed(event.text)
             case _:
-                for note in notes_of(event, self._notes, self._words):
+                for note in self._notes.of(event):
                     self.finish()
                     self.add(painted(note.text, note.tone))
 

@@ -50,7 +50,6 @@ def try_(kind: str, group: bool, name: str) -> None:
 
 
 @channels.command()
-@common
 @with_turnlog()
 async def outbox(t: "Turnlog", flags: Flags) -> None:
     """List replies: those that wait to be sent, and those of the last days."""

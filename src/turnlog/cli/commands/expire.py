@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--apply", "apply_", is_flag=True, help="Do it.")
-@common
 @with_turnlog()
 async def expire(t: "Turnlog", flags: Flags, dry_run: bool, apply_: bool) -> None:
     """Archive sessions older than [session] ttl, and delete those that were trashed long ago.

@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from ...errors import Corrupt, UsageError
 from ...interchange.exporting import FORMATS, SHAPES, Losses, stream
 from ...stores.disk.files import open_private, sync_dir, write_all
 from ..escaping import escape, inline
-from ..options import Flags, common, with_turnlog
+from ..options import Flags, with_turnlog
 from ..output import warn, write_json
 from ..session_names import resolve, session_argument
 
@@ -40,7 +40,6 @@ IN_CHAT = {"md": "md", "jsonl": "native", "html": "html"}
 @click.option("-o", "--output", metavar="FILE", help="Write there, for you alone (0600) [standard output].")
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @click.option("--mask", is_flag=True, help="Mask secrets in native, v3 and flat too.")
-@common
 @with_turnlog()
 async def export_session(
     t: "Turnlog", flags: Flags, session: str, form: str, shape: str, output: str | None, force: bool, mask: bool
@@ -58,17 +57,13 @@ async def export_session(
     row = await resolve(t, flags, session)
     if target:
         check_free(target, force=force)  # before the work is done
-        with new_file(target, force=force) as write:
-            notes = await write_session(t, row, form, write, shape=shape, mask=mask or None)
-    elif flags.json:
-        pieces: list[str] = []
-        notes = await write_session(t, row, form, pieces.append, shape=shape, mask=mask or None)
-        write_json({"id": row.id, "format": form, "text": "".join(pieces), "notes": notes})
-        return
-    else:
-        notes = await write_session(t, row, form, _print(), shape=shape, mask=mask or None)
+    pieces: list[str] = []
+    printing = nullcontext(pieces.append if flags.json else _print())
+    with new_file(target, force=force) if target else printing as write:
+        notes = await write_session(t, row, form, write, shape=shape, mask=mask or None)
     if flags.json:
-        write_json({"id": row.id, "format": form, "file": str(target), "notes": notes})
+        written = {"file": str(target)} if target else {"text": "".join(pieces)}
+        write_json({"id": row.id, "format": form, **written, "notes": notes})
         return
     for note in notes:
         warn(f"note: {inline(note)}")

@@ -10,7 +10,7 @@ from ...errors import UsageError
 from ...texts import words_here
 from ..chat.transcript_view import lines_of
 from ..options import Flags, common, report, with_turnlog
-from ..output import stream_json, table, to_json, write, write_json
+from ..output import stream_json, table, to_json, write
 from ..session_names import change_session, resolve, session_argument
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 @click.command()
 @session_argument
 @click.option("--at", type=int, metavar="SEQ", help="As it was when the log ended there.")
-@common
 @with_turnlog(workspace=".")
 async def prompt(t: "Turnlog", flags: Flags, session: str, at: int | None) -> None:
     """Print exactly what would be sent to the model, or was sent earlier.
@@ -31,22 +30,20 @@ async def prompt(t: "Turnlog", flags: Flags, session: str, at: int | None) -> No
     turnlog prompt my-project --at 12 --json | jq .messages
     """
     found = as_dict(await t.prompt(await resolve(t, flags, session), at=at))
-    if flags.json:
-        write_json(found)
-        return
-    write(f"system: {found['system'] or '(none)'}")
-    write(f"tools: {', '.join(tool['name'] for tool in found['tools']) or '(none)'}")
-    if "parameters" in found:
-        write(f"parameters: {to_json(found['parameters'])}")
+    lines = [
+        f"system: {found['system'] or '(none)'}",
+        f"tools: {', '.join(tool['name'] for tool in found['tools']) or '(none)'}",
+        *([f"parameters: {to_json(found['parameters'])}"] if "parameters" in found else []),
+    ]
     for message in found["messages"]:
         content = message["content"]
-        write(f"{message['role']}: {content if isinstance(content, str) else to_json(content)}")
+        lines.append(f"{message['role']}: {content if isinstance(content, str) else to_json(content)}")
+    report(found, *lines)
 
 
 @click.command()
 @session_argument
 @click.argument("seq", type=int, required=False)
-@common
 @with_turnlog()
 async def explain(t: "Turnlog", flags: Flags, session: str, seq: int | None) -> None:
     """Say how the model sees each entry: in the tail, pinned, compacted, left out, rewound, or not a message.
@@ -67,7 +64,6 @@ async def explain(t: "Turnlog", flags: Flags, session: str, seq: int | None) -> 
 @session_argument
 @click.option("--focus", default="", metavar="TEXT", help="What the summary should dwell on.")
 @click.option("--dry-run", is_flag=True, help="Show what it would do, and change nothing.")
-@common
 @with_turnlog(workspace=".")
 async def compact(t: "Turnlog", flags: Flags, session: str, focus: str, dry_run: bool) -> None:
     """Replace old messages with a summary, now.
@@ -98,7 +94,6 @@ def undo_compact(session: str) -> None:
 @click.command()
 @session_argument
 @click.argument("seq", type=int, required=False)
-@common
 @with_turnlog()
 async def expand(t: "Turnlog", flags: Flags, session: str, seq: int | None) -> None:
     """Show the messages that a compaction replaces: the newest one, or the one at SEQ."""
@@ -113,7 +108,6 @@ async def expand(t: "Turnlog", flags: Flags, session: str, seq: int | None) -> N
 
 @click.command()
 @session_argument
-@common
 @with_turnlog()
 async def fidelity(t: "Turnlog", flags: Flags, session: str) -> None:
     """Say what became of the identifiers that each compaction covers, and what its summary costs.

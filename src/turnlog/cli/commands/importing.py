@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from ...errors import UsageError
 from ..escaping import inline
-from ..options import Flags, common, report, with_turnlog
+from ..options import Flags, report, with_turnlog
 
 if TYPE_CHECKING:
     from ...interchange.importing import Imported
@@ -21,7 +21,6 @@ LEFT_OUT = 1
 @click.command("import")
 @click.argument("path")
 @click.option("--key", metavar="KEY", help="Where the sessions are made [agent:AGENT:PROGRAM:direct:import].")
-@common
 @with_turnlog(create=True)
 async def import_sessions(t: "Turnlog", flags: Flags, path: str, key: str | None) -> int:
     """Read conversations of other programs, a file or a whole directory. The source is never changed.

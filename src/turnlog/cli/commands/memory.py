@@ -32,7 +32,6 @@ def memory() -> None:
 @click.option("--limit", type=int, default=50, help="How many at most, up to 200 [50].")
 @click.option("--before", type=int, metavar="ID", help="Only those before this one: the next page.")
 @click.option("--owner", metavar="OWNER", help="Only of one person or group, such as telegram:direct:5.")
-@common
 @with_turnlog()
 async def list_(t: "Turnlog", flags: Flags, limit: int, before: int | None, owner: str | None) -> None:
     """List memos, newest first."""
@@ -44,7 +43,6 @@ async def list_(t: "Turnlog", flags: Flags, limit: int, before: int | None, owne
 @click.argument("words")
 @click.option("--limit", type=int, default=50, help="How many at most, up to 200 [50].")
 @click.option("--owner", metavar="OWNER", help="Only of one person or group, such as telegram:direct:5.")
-@common
 @with_turnlog()
 async def search(t: "Turnlog", flags: Flags, words: str, limit: int, owner: str | None) -> None:
     """Find memos with all these words, best first."""
@@ -54,7 +52,6 @@ async def search(t: "Turnlog", flags: Flags, words: str, limit: int, owner: str 
 
 @memory.command()
 @click.argument("id_", metavar="ID", type=int)
-@common
 @with_turnlog()
 async def forget(t: "Turnlog", flags: Flags, id_: int) -> None:
     """Delete one memo, for good."""

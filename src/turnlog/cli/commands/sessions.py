@@ -43,7 +43,6 @@ def sessions() -> None:
 @click.option("--limit", type=int, default=50, help="How many at most, up to 200 [50].")
 @click.option("--cursor", help="`next` of the page before.")
 @click.option("--q", metavar="WORDS", help="Words in title, label, key or id.")
-@common
 @with_turnlog()
 async def list_(t: "Turnlog", flags: Flags, status: str, limit: int, cursor: str | None, q: str | None) -> None:
     """List sessions, newest first; those in the trash only with --status trashed or all."""
@@ -80,7 +79,6 @@ def listing(rows: list[Session], room: int | None, current: str = "") -> list[st
 
 @sessions.command()
 @session_argument
-@common
 @with_turnlog()
 async def show(t: "Turnlog", flags: Flags, session: str) -> None:
     """Print the messages of a session, with markers."""
@@ -108,7 +106,6 @@ def rename(session: str, title: str) -> None:
 @sessions.command()
 @session_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@common
 @with_turnlog()
 async def delete(t: "Turnlog", flags: Flags, session: str, yes: bool) -> None:
     """Delete a session, for good."""
@@ -137,7 +134,6 @@ def _agreed(question: str) -> bool:
 @click.option("--derived", is_flag=True, help="Also summaries, titles, forks and lines of the convlog made of it.")
 @click.option("--everywhere", is_flag=True, help="In all sessions.")
 @click.option("--yes", is_flag=True, help="Erase for good. Without it, only what would be erased is listed.")
-@common
 @with_turnlog()
 async def erase(
     t: "Turnlog",
@@ -192,7 +188,6 @@ def _place(one: "FoundWords", verb: str) -> str:
 @session_argument
 @click.option("--at", type=int, metavar="SEQ", help="The last entry both share [the newest].")
 @click.option("--label", help="A name for the fork.")
-@common
 @with_turnlog()
 async def fork(t: "Turnlog", flags: Flags, session: str, at: int | None, label: str | None) -> None:
     """Create a session with a copy of this one's past."""
@@ -239,7 +234,6 @@ def marked(hit: Hit) -> str:
 @sessions.command()
 @click.argument("words", nargs=-1, required=True)
 @click.option("--limit", type=int, default=50, help="How many hits at most [50].")
-@common
 @with_turnlog()
 async def search(t: "Turnlog", flags: Flags, words: tuple[str, ...], limit: int) -> None:
     """Search all sessions: words or a question, the best hits first.
@@ -253,7 +247,6 @@ async def search(t: "Turnlog", flags: Flags, words: tuple[str, ...], limit: int)
 
 
 @sessions.command()
-@common
 @with_turnlog()
 async def reindex(t: "Turnlog", flags: Flags) -> None:
     """Rebuild the index from the transcripts. Nothing is lost."""

@@ -93,7 +93,7 @@ class _Backup:
         self._url = url
         self._store = store
         self._out = ArchiveWriter(file)
-        self._sessions = self._entries = 0
+        self._entries = 0
         self._total = hashlib.sha256()
 
     async def write(self, progress: Progress | None) -> None:
@@ -103,10 +103,13 @@ class _Backup:
             await self._session(session_id)
             if progress:
                 progress(number, len(ids))
-        facts = await self._facts()
-        said = await self._said() if has_convlog(self._url) else 0
-        memos = await self._memos() if is_there(place_of(self._url)) else 0
-        self._out.finish(BackupCounts(self._sessions, self._entries, facts, said, memos), self._total.hexdigest())
+        await self._facts()
+        if has_convlog(self._url):
+            await self._said()
+        if is_there(place_of(self._url)):
+            await self._memos()
+        sessions, facts, said, memos = (self._out.counts[kind] for kind in ("session_end", "fact", "said", "memo"))
+        self._out.finish(BackupCounts(sessions, self._entries, facts, said, memos), self._total.hexdigest())
 
     async def _session(self, session_id: str) -> None:
         """A session that is deleted meanwhile is left out."""
@@ -125,19 +128,14 @@ class _Backup:
             return
         self._out.add("session_end", id=session_id, entries=count, digest=digest.hexdigest())
         self._total.update(f"{session_id} {digest.hexdigest()}\n".encode())
-        self._sessions += 1
         self._entries += count
 
-    async def _facts(self) -> int:
-        count = 0
+    async def _facts(self) -> None:
         for space in SPACES:
             for fact in await self._store.ledger.list(space, limit=FACTS_MAX):
                 self._out.add("fact", space=space, key=fact.key, value=fact.value, until=fact.until)
-                count += 1
-        return count
 
-    async def _said(self) -> int:
-        count = 0
+    async def _said(self) -> None:
         async with open_convlog(self._url) as convlog:
             cursor: str | None = None
             while True:
@@ -148,17 +146,14 @@ class _Backup:
                         found = await convlog.messages(one.agent_id, one.channel_id, limit=PAGE_MAX, cursor=start)
                         for record in found.items:
                             self._out.add("said", agent=one.agent_id, record=record)
-                        count, start = count + len(found.items), found.next
+                        start = found.next
                 if (cursor := page.next) is None:
-                    return count
+                    return
 
-    async def _memos(self) -> int:
-        count = 0
+    async def _memos(self) -> None:
         async with open_memory(place_of(self._url), create=False) as memory:
             async for memo in _all_memos(memory):
                 self._out.add("memo", memo=memo)
-                count += 1
-        return count
 
 
 async def restore(path: str | Path, url: str, *, progress: Progress | None = None) -> Restored:

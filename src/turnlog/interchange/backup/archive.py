@@ -13,6 +13,7 @@ import gzip
 import hashlib
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -53,8 +54,11 @@ class ArchiveWriter:
     def __init__(self, file: BinaryIO) -> None:
         self._file = gzip.GzipFile(fileobj=file, mode="wb", compresslevel=LEVEL, mtime=0)
         self._sha256 = hashlib.sha256()
+        self.counts = Counter[str]()
+        """How many lines of each kind there are, without those of entries."""
 
     def add(self, kind: str, **values: Any) -> None:
+        self.counts[kind] += 1
         self._add_line(_encoded({"turnlog": kind, **values}))
 
     def add_entry(self, line: bytes) -> None:

@@ -60,7 +60,7 @@ def _findings(path: Path, progress: Progress | None) -> tuple[list[Finding], dat
         why = f"{first.path} {first.why}" if isinstance(first, Refused) else f"nothing of a known kind is in {path}"
         raise UsageError(why, hint="Name a directory, a transcript or a database that one of the known programs wrote.")
     refused = [item for item in found if isinstance(item, Refused) and item.path not in stores]
-    findings = [Finding(ProblemKind(str(it.path), f"it {it.why}", "none: look at it yourself")) for it in refused]
+    findings = [Finding.of(it.path, f"it {it.why}", "none: look at it yourself") for it in refused]
     scans = list(_scanned(known, progress))
     findings += [finding for scan in scans for finding in scan.findings]
     findings += indexes.examine(path, scans)
@@ -87,7 +87,7 @@ def _permissions(root: Path, files: Iterable[Path]) -> Iterator[Finding]:
         what = f"permissions: others may read {len(shown):,} files and list {len(listed):,} directories"
         repair = f"set modes {FILE_MODE:o} and {DIR_MODE:o}"
         fixes = [Fix(path=path, mode=FILE_MODE) for path in shown] + [Fix(path=path, mode=DIR_MODE) for path in listed]
-        yield Finding(ProblemKind(str(root), what, repair), tuple(fixes))
+        yield Finding.of(root, what, repair, *fixes)
 
 
 def _way(root: Path, file: Path) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from ...errors import TurnlogError
 from ..importing.databases import MAGIC, Reader, reading
 from ..importing.lines import head, parsed
 from .entries import EntryChecks
-from .findings import Finding, ProblemKind
+from .findings import Finding
 
 Version = tuple[int, ...]
 WAL_LARGE_BYTES = 64 * 1024 * 1024
@@ -75,7 +75,7 @@ def examine(found: Sequence[Path]) -> tuple[list[Finding], Sqlite]:
                 told.append(database)
                 findings += _findings(file, database, db)
         except TurnlogError as error:
-            findings.append(Finding(ProblemKind(str(file), f"damage: {error}", _RESTORE)))
+            findings.append(Finding.of(file, f"damage: {error}", _RESTORE))
     return findings, Sqlite(library, verdict(tuple(map(int, library.split(".")))), tuple(told))
 
 
@@ -96,19 +96,15 @@ def _described(file: Path, db: Reader) -> CheckedDatabase:
 
 def _findings(file: Path, database: CheckedDatabase, db: Reader) -> Iterator[Finding]:
     if database.integrity != "ok":
-        yield _found(file, f"damage: {database.integrity}", _RESTORE)
+        yield Finding.of(file, f"damage: {database.integrity}", _RESTORE)
     if database.wal_bytes > WAL_LARGE_BYTES:
-        yield _found(file, f"bloat: {database.wal_bytes:,} bytes in its -wal", "none needed: close what holds it")
+        yield Finding.of(file, f"bloat: {database.wal_bytes:,} bytes in its -wal", "none needed: close what holds it")
     pages, free = db.one("PRAGMA page_count"), db.one("PRAGMA freelist_count")
     if pages > 1_000 and free > FREE_LARGE * pages:
-        yield _found(
-            file,
-            f"bloat: {free:,} of {pages:,} pages are unused",
-            "none needed: VACUUM would shrink it",
-        )
+        yield Finding.of(file, f"bloat: {free:,} of {pages:,} pages are unused", "none needed: VACUUM would shrink it")
     for what, count in _drift(db):
         if count:
-            yield _found(file, f"index drift: {count:,} {what}", "none needed: import takes them along")
+            yield Finding.of(file, f"index drift: {count:,} {what}", "none needed: import takes them along")
     if "seq" in db.columns("session_messages"):
         yield from _entries(file, db)
 
@@ -122,7 +118,7 @@ def _entries(file: Path, db: Reader) -> Iterator[Finding]:
 
         def told(place: str, what: str, repair: str, of: str = session_id) -> None:
             where = f"{file}, session {of}"
-            found.append(Finding(ProblemKind(f"{where}, {place}" if place else where, what, repair)))
+            found.append(Finding.of(f"{where}, {place}" if place else where, what, repair))
 
         entries = EntryChecks(told)
         for _, seq, line in group:
@@ -140,17 +136,8 @@ def _values(line: Any) -> dict[str, Any]:
 
 
 def _drift(db: Reader) -> Iterator[tuple[str, Any]]:
-    known = db.columns("sessions")
-    if "session_id" in known and "session_id" in db.columns("session_messages"):
-        missing = "session_id NOT IN (SELECT session_id FROM sessions)"
-        yield (
-            "messages of sessions that are not there",
-            db.one(f"SELECT count(*) FROM session_messages WHERE {missing}"),
-        )
-    if "session_id" in known and "active_session_id" in db.columns("session_index"):
-        missing = "active_session_id NOT IN (SELECT session_id FROM sessions)"
-        yield "keys of sessions that are not there", db.one(f"SELECT count(*) FROM session_index WHERE {missing}")
-
-
-def _found(file: Path, what: str, repair: str) -> Finding:
-    return Finding(ProblemKind(str(file), what, repair))
+    indexed = (("messages", "session_messages", "session_id"), ("keys", "session_index", "active_session_id"))
+    for what, table, column in indexed:
+        if column in db.columns(table) and "session_id" in db.columns("sessions"):
+            missing = f"{column} NOT IN (SELECT session_id FROM sessions)"
+            yield f"{what} of sessions that are not there", db.one(f"SELECT count(*) FROM {table} WHERE {missing}")

@@ -39,3 +39,7 @@ class Fix(Struct, frozen=True, kw_only=True):
 class Finding(Struct, frozen=True):
     problem: ProblemKind
     fixes: tuple[Fix, ...] = ()
+
+    @classmethod
+    def of(cls, where: Path | str, what: str, repair: str, *fixes: Fix) -> "Finding":
+        return cls(ProblemKind(str(where), what, repair), fixes)

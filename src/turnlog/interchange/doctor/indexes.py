@@ -13,7 +13,7 @@ from ...core.session import milliseconds
 from ..importing import indexes as reading
 from ..importing.detect import Source
 from ..importing.lines import decoded, head, parsed
-from .findings import NONE_NEEDED, Finding, Fix, ProblemKind
+from .findings import NONE_NEEDED, Finding, Fix
 from .transcripts import FileScan
 
 _WRITTEN = ("zyhive", "claw0", "claw0-keyed")
@@ -90,7 +90,7 @@ def _stem(scan: FileScan) -> str:
 
 def _finding(index: Path, what: str, fix: Fix | None) -> Finding:
     repair = "rebuild it from the transcripts" if fix else NONE_NEEDED
-    return Finding(ProblemKind(str(index), what, repair), (fix,) if fix else ())
+    return Finding.of(index, what, repair, *([fix] if fix else []))
 
 
 def _fix(index: Path, kind: str, rows: dict[str, dict[str, Any]], missing: Sequence[FileScan]) -> Fix | None:

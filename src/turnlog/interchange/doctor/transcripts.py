@@ -15,7 +15,7 @@ from ..importing import READERS, documents, lines
 from ..importing.detect import Source
 from ..importing.draft import Draft, SourceRecord
 from .entries import EntryChecks
-from .findings import AS_ABOVE, NONE_NEEDED, Finding, Fix, ProblemKind
+from .findings import AS_ABOVE, NONE_NEEDED, Finding, Fix
 
 LINE_LARGE_BYTES = 8 * 1024 * 1024
 """One program cannot read its own session if a line is longer."""
@@ -47,13 +47,13 @@ class FileScan:
         self._counts[kind] = self._counts.get(kind, 0) + 1
         if self._counts[kind] <= PLACES_MAX or fix:
             where = f"{self.source.path}, {place}" if place else str(self.source.path)
-            self.findings.append(Finding(ProblemKind(where, what, repair), (fix,) if fix else ()))
+            self.findings.append(Finding.of(where, what, repair, *([fix] if fix else [])))
 
     def finish(self) -> None:
         for kind, count in self._counts.items():
             if count > PLACES_MAX:
-                problem = ProblemKind(str(self.source.path), f"{kind}: {count - PLACES_MAX:,} more", AS_ABOVE)
-                self.findings.append(Finding(problem))
+                more = f"{kind}: {count - PLACES_MAX:,} more"
+                self.findings.append(Finding.of(self.source.path, more, AS_ABOVE))
 
 
 def scan(source: Source) -> FileScan:

@@ -12,19 +12,8 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from ...core.entries import (
-    MESSAGES,
-    REFUSED_CONTENT,
-    Entry,
-    Failed,
-    Foreign,
-    Pin,
-    Received,
-    Rewind,
-    Shortened,
-    Undo,
-    User,
-)
+from ...core import entries as kinds
+from ...core.entries import MESSAGES, REFUSED_CONTENT, Entry
 from ...core.masking import mask_all
 from ...core.session import Session
 from ...errors import UsageError
@@ -160,23 +149,26 @@ def losses(entries: Sequence[Entry], format: str, *, shape: str = "anthropic") -
     return found.words()
 
 
-def _is(*kinds: type[Entry]) -> Callable[[Entry], bool]:
-    return lambda entry: isinstance(entry, kinds)
+def _is(*wanted: type[Entry]) -> Callable[[Entry], bool]:
+    return lambda entry: isinstance(entry, wanted)
 
 
 _LOSSES: tuple[tuple[str, Callable[[Entry], bool]], ...] = (
-    ("rewound branches are left out", lambda entry: isinstance(entry, Rewind) or entry.after is not None),
-    ("pins are left out", _is(Pin)),
-    ("shortened tool results are whole", _is(Shortened)),
-    ("foreign entries are left out", _is(Foreign)),
+    ("rewound branches are left out", lambda entry: isinstance(entry, kinds.Rewind) or entry.after is not None),
+    ("pins are left out", _is(kinds.Pin)),
+    ("shortened tool results are whole", _is(kinds.Shortened)),
+    ("foreign entries are left out", _is(kinds.Foreign)),
 )
 _JSON_LOSSES: tuple[tuple[str, Callable[[Entry], bool]], ...] = (
-    ("undone compactions are left out", _is(Undo)),
+    ("undone compactions are left out", _is(kinds.Undo)),
     (
         "messages that the model refused are among the others",
-        lambda e: isinstance(e, Failed) and e.code == REFUSED_CONTENT,
+        lambda e: isinstance(e, kinds.Failed) and e.code == REFUSED_CONTENT,
     ),
-    ("why turns failed is left out", _is(Failed)),
-    ("messages that were received and joined are one", _is(Received)),
-    ("senders and ids of messages are left out", lambda e: isinstance(e, User) and bool(e.sender or e.message_id)),
+    ("why turns failed is left out", _is(kinds.Failed)),
+    ("messages that were received and joined are one", _is(kinds.Received)),
+    (
+        "senders and ids of messages are left out",
+        lambda e: isinstance(e, kinds.User) and bool(e.sender or e.message_id),
+    ),
 )

@@ -11,20 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ...core import history
-from ...core.entries import (
-    MESSAGES,
-    Assistant,
-    Block,
-    Compaction,
-    Content,
-    Entry,
-    ToolResult,
-    User,
-    clean,
-    text_of,
-    tool_uses,
-)
+from ...core import entries as kinds, history
+from ...core.entries import MESSAGES, Block, Content, Entry, clean, text_of, tool_uses
 from ...core.history import ApiMessage
 from ...core.paging import weight
 from ...core.session import Session, on_path
@@ -48,7 +36,7 @@ class MessagesWriter(ExportWriter):
         self._shape = shape
         self.looks = 2 if session.compactions else 1
         self._log = LogOutline()
-        self._folds: dict[int, Compaction] = {}
+        self._folds: dict[int, kinds.Compaction] = {}
         self._marks: list[dict[str, Any]] = []
         self._ids: set[tuple[str, str]] = set()
         self._is_repeating = False
@@ -58,7 +46,7 @@ class MessagesWriter(ExportWriter):
     def look(self, number: int, page: Sequence[Entry]) -> None:
         if number == 0:
             self._log.look(page)
-            self._folds.update((entry.seq, entry) for entry in page if isinstance(entry, Compaction))
+            self._folds.update((entry.seq, entry) for entry in page if isinstance(entry, kinds.Compaction))
             for entry in page:
                 self._know_ids(entry)
         else:
@@ -66,9 +54,9 @@ class MessagesWriter(ExportWriter):
 
     def _know_ids(self, entry: Entry) -> None:
         """A second use of an id is written with another id, which must differ from all the others."""
-        if isinstance(entry, ToolResult):
+        if isinstance(entry, kinds.ToolResult):
             used = [("result", entry.tool_use_id)]
-        elif isinstance(entry, Assistant):
+        elif isinstance(entry, kinds.Assistant):
             used = [("call", str(block.get("id"))) for block in tool_uses(entry)]
         else:
             return
@@ -111,7 +99,7 @@ class _Builder:
     an answer, if all calls before it have their results there, and no id is used twice in the log.
     """
 
-    def __init__(self, log: LogOutline, shape: str, folds: Sequence[Compaction], *, may_cut: bool) -> None:
+    def __init__(self, log: LogOutline, shape: str, folds: Sequence[kinds.Compaction], *, may_cut: bool) -> None:
         self._log = log
         self._shape = shape
         self._may_cut = may_cut
@@ -128,7 +116,7 @@ class _Builder:
             while self._folds and entry.seq >= self._folds[-1].first_kept:
                 found += self._boundary()
             if isinstance(entry, MESSAGES) and on_path(entry.seq, self._log.path):
-                if self._may_cut and self._size > PART_BYTES and isinstance(entry, User):
+                if self._may_cut and self._size > PART_BYTES and isinstance(entry, kinds.User):
                     found += self._cut_before(entry)
                 self._part.append(msgspec.structs.replace(entry, after=None))
                 self._size += weight(entry)
@@ -146,9 +134,9 @@ class _Builder:
         self._is_first = False
         return found
 
-    def _cut_before(self, entry: User) -> list[ApiMessage]:
+    def _cut_before(self, entry: kinds.User) -> list[ApiMessage]:
         last = self._part[-1]
-        is_between = isinstance(last, Assistant) and last.stop != "error" and _says(last.content)
+        is_between = isinstance(last, kinds.Assistant) and last.stop != "error" and _says(last.content)
         if not is_between or not _says(user_content(entry, self._log.received)):
             return []
         if settled_ids([one for one in self._part if isinstance(one, MESSAGES)]) is None:
@@ -160,7 +148,7 @@ class _Builder:
 
     def _built(self) -> list[ApiMessage]:
         part, self._part, self._size = self._part, [], 0
-        named = [seq for entry in part if isinstance(entry, User) for seq in entry.from_]
+        named = [seq for entry in part if isinstance(entry, kinds.User) for seq in entry.from_]
         received = [self._log.received[seq] for seq in sorted(set(named)) if seq in self._log.received]
         built = _built([*received, *part], first=self._is_first)
         shaped = built if self._shape == "anthropic" else [turned for message in built for turned in _openai(message)]
@@ -179,7 +167,7 @@ PART_BYTES = 4_000_000
 _ROW = ("id", "key", "agentId", "channel", "label", "title", "createdAt", "lastAt")
 
 
-def _mark(entry: Compaction, before: int) -> dict[str, Any]:
+def _mark(entry: kinds.Compaction, before: int) -> dict[str, Any]:
     return {"before": before, "summary": clean(entry.summary), "ts": entry.ts, "covers": list(entry.covers)}
 
 
@@ -222,11 +210,11 @@ def _parts_of(content: Content) -> Content:
     return content if isinstance(content, str) else [part_of(block) for block in content]
 
 
-def _has(*kinds: str) -> Callable[[Entry], bool]:
+def _has(*types: str) -> Callable[[Entry], bool]:
     def has(entry: Entry) -> bool:
-        if not isinstance(entry, Assistant | ToolResult) or isinstance(entry.content, str):
+        if not isinstance(entry, kinds.Assistant | kinds.ToolResult) or isinstance(entry.content, str):
             return False
-        return any(block.get("type") in kinds for block in entry.content)
+        return any(block.get("type") in types for block in entry.content)
 
     return has
 
@@ -234,5 +222,5 @@ def _has(*kinds: str) -> Callable[[Entry], bool]:
 OPENAI_LOSSES: tuple[tuple[str, Callable[[Entry], bool]], ...] = (
     ("thinking is left out", _has(*_HIDDEN)),
     ("in an answer all words stand before all calls", _has("tool_use")),
-    ("which tool results are errors is left out", lambda e: isinstance(e, ToolResult) and bool(e.is_error)),
+    ("which tool results are errors is left out", lambda e: isinstance(e, kinds.ToolResult) and bool(e.is_error)),
 )

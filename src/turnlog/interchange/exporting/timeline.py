@@ -10,21 +10,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...core import approvals
-from ...core.entries import (
-    Approval,
-    ApprovalAnswer,
-    Assistant,
-    Block,
-    Compaction,
-    Content,
-    Entry,
-    Failed,
-    Received,
-    ToolResult,
-    User,
-    clean,
-)
+from ...core import approvals, entries as kinds
+from ...core.entries import Block, Content, Entry, clean
 from ...core.history import as_text, name_of
 from ...core.session import Session, on_path
 from ...core.user_content import user_content
@@ -71,29 +58,29 @@ class TimelineWriter(ExportWriter):
                     yield replace(item, who=who, ts=printable(item.ts), text=printable(item.text))
 
 
-def _items(entry: Entry, received: dict[int, Received], counts: bool) -> Iterator[ExportedItem]:
+def _items(entry: Entry, received: dict[int, kinds.Received], counts: bool) -> Iterator[ExportedItem]:
     match entry:
-        case User():
+        case kinds.User():
             yield from _said(entry, "user", name_of(entry.sender or "User"), user_content(entry, received))
-        case Assistant():
+        case kinds.Assistant():
             who = "Assistant (not sent: it ended in an error)" if entry.stop == "error" else "Assistant"
             yield from _said(entry, "assistant", who, entry.content)
-        case ToolResult():
+        case kinds.ToolResult():
             who = "Result (an error)" if entry.is_error else "Result"
             yield ExportedItem("result", entry.seq, entry.ts, who, as_text(entry.content))
-        case Compaction():
+        case kinds.Compaction():
             yield ExportedItem("compaction", entry.seq, entry.ts, _marker(entry, counts), entry.summary)
-        case Failed():
+        case kinds.Failed():
             yield ExportedItem("failed", entry.seq, entry.ts, f"No answer: {entry.code}", entry.reason)
-        case Approval(state="requested"):
+        case kinds.Approval(state="requested"):
             yield ExportedItem("approval", entry.seq, entry.ts, f"Asked for approval of {entry.tool}", entry.why)
-        case ApprovalAnswer():
+        case kinds.ApprovalAnswer():
             yield ExportedItem("approval", entry.seq, entry.ts, "Answer", approvals.describe(entry))
         case _:
             pass
 
 
-def _marker(entry: Compaction, counts: bool) -> str:
+def _marker(entry: kinds.Compaction, counts: bool) -> str:
     first, last = entry.covers
     sizes = f", {entry.tokens_before:,} → {entry.tokens_after:,} tokens" if entry.tokens_before else ""
     return f"{'Compacted' if counts else 'Compacted, then undone'}: entries {first} to {last}{sizes}"

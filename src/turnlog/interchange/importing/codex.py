@@ -11,7 +11,7 @@ from ...core.entries import Assistant, Block, ToolResult, User, text_block
 from ...core.strict_json import fields_in
 from .draft import Draft, RecordReader, SourceRecord
 from .lines import parsed
-from .plain import as_text, call_block, image_block, without
+from .plain import as_text, call_block, content_of, image_block, without
 
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
@@ -55,7 +55,7 @@ class CodexReader(RecordReader):
         self.draft.keep(line, line.get("timestamp"))
 
     def _message(self, record: SourceRecord, line: Mapping[str, Any], inner: Mapping[str, Any]) -> None:
-        at, content = line.get("timestamp"), _content(inner.get("content"))
+        at, content = line.get("timestamp"), content_of(inner.get("content"), _block)
         match inner.get("role"):
             case "user":
                 self.prompts.append(self.draft.last_seq)
@@ -88,12 +88,6 @@ class CodexReader(RecordReader):
         to = self.prompts[-turns]
         del self.prompts[-turns:]
         self.draft.rewind(to)
-
-
-def _content(value: Any) -> str | list[Block]:
-    if not isinstance(value, list):
-        return as_text(value)
-    return [_block(part) for part in cast("list[Any]", value)]
 
 
 def _block(part: Any) -> Block:
@@ -136,4 +130,4 @@ def _result(inner: Mapping[str, Any]) -> ToolResult:
         told = fields_in(cast("Any", output))
         failed = told.get("success") is False
         output = told.get("content", told)
-    return ToolResult(tool_use_id=as_text(inner.get("call_id")), content=_content(output), is_error=failed)
+    return ToolResult(tool_use_id=as_text(inner.get("call_id")), content=content_of(output, _block), is_error=failed)

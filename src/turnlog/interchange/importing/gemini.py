@@ -6,10 +6,10 @@ Older versions wrote one JSON document with the same messages. A repeated messag
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ...core.entries import Assistant, Block, Content, ToolResult, User, text_block
+from ...core.entries import Assistant, Block, ToolResult, User, text_block
 from ...core.strict_json import fields_in
 from .draft import Draft, RecordReader, SourceRecord
-from .plain import as_blocks, as_text, call_block, image_block, objects, text, without
+from .plain import as_blocks, as_text, call_block, content_of, image_block, objects, text, without
 
 
 class GeminiReader(RecordReader):
@@ -40,7 +40,7 @@ class GeminiReader(RecordReader):
             self.before[name] = self.draft.last_seq
         self.newest = name
         if line["type"] == "user":
-            self.draft.add(User(content=_content(line.get("content")), message_id=name or None), at)
+            self.draft.add(User(content=content_of(line.get("content"), _block), message_id=name or None), at)
             self.draft.rest(record, without(line, "id", "timestamp", "type", "content"))
         else:
             self._answer(record, line, at)
@@ -55,7 +55,7 @@ class GeminiReader(RecordReader):
 
     def _answer(self, record: SourceRecord, line: Mapping[str, Any], at: Any) -> None:
         calls = objects(line.get("toolCalls"))
-        content = _content(line.get("content"))
+        content = content_of(line.get("content"), _block)
         if calls:
             content = [
                 *as_blocks(content),
@@ -72,12 +72,6 @@ class GeminiReader(RecordReader):
         if calls:
             left["toolCalls"] = [without(call, "args", "result") for call in calls]
         self.draft.rest(record, left)
-
-
-def _content(value: Any) -> Content:
-    if not isinstance(value, list):
-        return as_text(value)
-    return [_block(part) for part in cast("list[Any]", value)]
 
 
 def _block(part: Any) -> Block:

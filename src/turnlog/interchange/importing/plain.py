@@ -1,7 +1,7 @@
 """Reads plain JSON of unknown origin without trusting it: a missing value, or one of another type, is empty."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from ...core.entries import Block, Content, ToolResult, text_block
@@ -30,6 +30,11 @@ def as_content(value: Any) -> Content:
         blocks = cast("list[Any]", value)
         return [block if isinstance(block, dict) else text_block(as_text(block)) for block in blocks]
     return as_text(value)
+
+
+def content_of(value: Any, block: Callable[[Any], Block]) -> Content:
+    """Content of a message whose parts `block` reads; anything but a list is text."""
+    return [block(part) for part in cast("list[Any]", value)] if isinstance(value, list) else as_text(value)
 
 
 def as_blocks(content: Content) -> list[Block]:
