@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from importlib.metadata import version
 from unittest.mock import patch
 
@@ -1006,6 +1007,48 @@ def test_what_json_cannot_hold_is_a_type_error_and_nothing_is_stored():
             await service.append_event(session, said("x" * (33 * 1024 * 1024)))
         found = await service.get_session(**WHO, session_id="s1")
         assert (found.events, found.state, session.events) == ([], {}, [])
+        await service.close()
+
+    run(main())
+
+
+@dataclass
+class Measured:
+    at: float = float("nan")
+
+
+def _holding_itself():
+    found = []
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Event(author="bot", output={"x": float("nan")}),
+        Event(author="bot", output=Measured()),
+        Event(author="bot", actions=EventActions(agent_state={"x": float("inf")})),
+        Event(author="bot", actions=EventActions(set_model_response=[float("nan")])),
+        Event(author="bot", actions=EventActions(state_delta={"x": {float("nan")}})),
+        Event(author="bot", actions=EventActions(state_delta={"x": Measured()})),
+        Event(author="bot", actions=EventActions(state_delta={"x": _holding_itself()})),
+        Event(author="bot", avg_logprobs=float("-inf")),
+        Event(author="bot", timestamp=float("nan")),
+    ],
+    ids=["output", "object", "agent state", "response", "set", "object in state", "circle", "number", "time"],
+)
+def test_what_json_cannot_hold_is_refused_wherever_an_event_has_it(bad):
+    async def main():
+        service = TurnlogSessionService("memory:")
+        session = await service.create_session(**WHO, session_id="s1")
+        with pytest.raises(TypeError) as raised:
+            await service.append_event(session, bad)
+        assert isinstance(raised.value, TurnlogError)
+        found = await service.get_session(**WHO, session_id="s1")
+        assert (found.events, found.state, session.events) == ([], {}, [])
+        with pytest.raises(TypeError):
+            await service.create_session(**WHO, state={"x": _holding_itself()})
         await service.close()
 
     run(main())
