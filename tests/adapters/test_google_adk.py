@@ -32,6 +32,7 @@ from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService, Session
 from google.adk.sessions.base_session_service import GetSessionConfig
+from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 from google.genai.errors import ClientError
 from pydantic import Field
@@ -1007,6 +1008,19 @@ def test_what_json_cannot_hold_is_a_type_error_and_nothing_is_stored():
             await service.append_event(session, said("x" * (33 * 1024 * 1024)))
         found = await service.get_session(**WHO, session_id="s1")
         assert (found.events, found.state, session.events) == ([], {}, [])
+        await service.close()
+
+    run(main())
+
+
+def test_bytes_in_a_state_are_stored_as_adks_own_services_store_them(tmp_path):
+    async def main():
+        state = {"a": b"abc", "app:b": {"c": b"\xc3\xa9"}}
+        theirs = SqliteSessionService(f"{tmp_path}/adk.db")
+        service = TurnlogSessionService("memory:")
+        wanted = await theirs.create_session(**WHO, session_id="s1", state=state)
+        found = await service.create_session(**WHO, session_id="s1", state={**state, "d": b"\xff"})
+        assert found.state == {**wanted.state, "d": "_w=="} == {"a": "abc", "app:b": {"c": "é"}, "d": "_w=="}
         await service.close()
 
     run(main())

@@ -79,6 +79,8 @@ def state_change(delta: dict[str, Any]) -> StateChange:
 
 def _plain(value: Any) -> Any:
     try:
+        return to_jsonable_python(value, serialize_unknown=True)
+    except UnicodeDecodeError:  # bytes that are no text
         return to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64")
     except UnicodeEncodeError:  # half a character in a name: pydantic cannot write it, JSON can
         match value:
