@@ -730,6 +730,33 @@ def test_titles_of_turnlog_do_not_make_a_copy_stale(tmp_path):
     run(main())
 
 
+def test_a_rewind_of_turnlogs_makes_a_copy_stale(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1")
+        for n in range(3):
+            await service.append_event(session, said(f"q{n}", at=10.0 + 2 * n))
+            await service.append_event(session, said(f"a{n}", "bot", at=11.0 + 2 * n))
+
+        async def rewind(t):
+            row = await service.sessions.log_of(_key("s1")).find(t)
+            await t.sessions.rewind(row.id, row.last_seq - 2)
+
+        await service.holder.call(rewind)
+        with pytest.raises(StaleSessionError):
+            await service.append_event(session, said("on a copy with a2", "bot", at=20.0))
+        await service.append_event(session, said("on the newest", at=21.0), retry=True)
+        assert words_of(session) == ["q0", "a0", "q1", "a1", "on the newest"]
+        assert words_of(await service.get_session(**WHO, session_id="s1")) == words_of(session)
+        await service.close()
+
+    run(main())
+
+
+def words_of(session):
+    return [event.content.parts[0].text for event in session.events]
+
+
 def test_eight_keys_of_one_user_that_are_written_at_once_are_all_kept(url):
     async def main():
         services = [TurnlogSessionService(url) for _ in range(8)]

@@ -27,7 +27,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..core import keys as session_keys
-from ..core.entries import MESSAGES, Compaction, Entry, Facts, Foreign, Title
+from ..core.entries import MESSAGES, Compaction, Entry, Facts, Foreign, Rewind, Title
 from ..core.facts import Fact
 from ..core.query import Query
 from ..core.session import Session, active, live_path, marks_of, on_path
@@ -265,17 +265,19 @@ class AdkSessions:
 
 
 async def _moved(t: Turnlog, row: Session, head: AdkHead) -> AdkHead:
-    """The head with a later end of the log; WrongHead if an event has been stored since."""
+    """The head with a later end of the log; WrongHead if an event has been stored or rewound since."""
     entries = await t.store.read(row.id, after=head.seq, limit=READ_MAX, incarnation=row.incarnation)
-    if not entries or any(map(_is_of_adk, entries)):
+    if not entries or any(map(_changes_events, entries)):
         raise WrongHead
     return replace(head, seq=entries[-1].seq)
 
 
-def _is_of_adk(entry: Entry) -> bool:
-    """Whether it is an event, or was one before it was erased, or facts of one."""
+def _changes_events(entry: Entry) -> bool:
+    """Whether it changes the events of a session: an event, which may be erased by now, facts of one, or a rewind."""
     if isinstance(entry, Facts):
         return entry.app == APP
+    if isinstance(entry, Rewind):
+        return True
     return event_of(entry) is not None or (entry.erased and isinstance(entry, (*MESSAGES, Foreign)))
 
 
