@@ -730,6 +730,35 @@ def test_titles_of_turnlog_do_not_make_a_copy_stale(tmp_path):
     run(main())
 
 
+def test_a_copy_that_was_made_from_json_can_be_continued(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1")
+        for n in range(3):
+            session = Session.model_validate_json(session.model_dump_json())
+            await service.append_event(session, said(f"q{n}", at=10.0 + n))
+
+        async def compact(t):
+            log = service.sessions.log_of(_key("s1"))
+            row = await log.find(t)
+            body = Compaction(summary="They asked.", first_kept=row.last_seq, covers=(2, row.last_seq - 1))
+            await log.append(t, [body], row=row)
+
+        await service.holder.call(compact)
+        before = Session.model_validate_json(session.model_dump_json())
+        whole = Session.model_validate_json((await service.get_session(**WHO, session_id="s1")).model_dump_json())
+        assert whole.events[-1].actions.compaction
+        await service.append_event(whole, said("after the compaction", at=20.0))
+        [listed] = (await service.list_sessions(**WHO)).sessions
+        await service.append_event(Session.model_validate_json(listed.model_dump_json()), said("listed", at=21.0))
+        for stale in (before, Session.model_validate_json(listed.model_dump_json())):
+            with pytest.raises(StaleSessionError):
+                await service.append_event(stale, said("late", at=22.0))
+        await service.close()
+
+    run(main())
+
+
 def test_a_rewind_of_turnlogs_makes_a_copy_stale(url):
     async def main():
         service = TurnlogSessionService(url)

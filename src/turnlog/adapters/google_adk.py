@@ -191,12 +191,18 @@ class TurnlogSessionService(BaseSessionService):
         return stored is not None and Event.model_validate(stored) == Event.model_validate(event)
 
     async def _found(self, t: Turnlog, place: AdkPlace, session: Session) -> AdkHead:
-        """The head for a copy that somebody else has made; WrongHead if its last event is another one."""
+        """The head for a copy that somebody else has made; WrongHead if it is not of the session as it is now.
+
+        A copy may have no events, such as that of a list: then its time must be that of the last event.
+        """
         found = await self.sessions.load(t, place, recent=1)
         if found is None:
             raise NotFound
-        stored = [one["id"] for one in found.said]
-        if stored and [event.id for event in session.events[-1:]] != stored[-1:]:
+        shown = _session(found, self._kept.made(found.said)).events
+        is_current = (
+            session.events[-1].id in map(_id_of, shown) if session.events else session.last_update_time == found.updated
+        )
+        if shown and not is_current:
             raise WrongHead
         return found.head
 
