@@ -39,6 +39,7 @@ from pydantic import Field
 
 from turnlog.adapters import adk_sessions
 from turnlog.adapters.adk_events import entry_of, event_of
+from turnlog.adapters.adk_sessions import AdkSessions
 from turnlog.adapters.fitting import fit
 from turnlog.adapters.google_adk import (
     StaleSessionError,
@@ -904,6 +905,42 @@ def test_state_that_a_dead_process_announced_is_added_unless_it_is_newer(tmp_pat
         found = await service.get_session(**WHO, session_id=session.id)
         assert found.state == {"user:a": "now", "user:b": "now", "user:c": "lost", "app:x": 1}
         assert await service.get_user_state(**WHO) == {"a": "now", "b": "now", "c": "lost"}
+        await service.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_erased", [False, True])
+def test_state_that_was_deleted_or_erased_does_not_come_back(url, is_erased):
+    async def main():
+        service = TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1", state={"app:a": 1})
+        await service.append_event(session, changes(user__name="Ann", app__b=2))
+
+        async def remove(t):
+            for row in (await t.sessions.list()).items:
+                if row.title and row.title.startswith("State of"):
+                    seqs = [entry.seq for entry in await t.store.read(row.id) if isinstance(entry, Facts)]
+                    await (t.store.erase(row.id, seqs, redact=True) if is_erased else t.sessions.delete(row.id))
+
+        await service.holder.call(remove)
+        assert (await service.get_session(**WHO, session_id="s1")).state == {}
+        assert await service.get_user_state(**WHO) == {}
+        await service.append_event(session, changes(user__name="Bob"))
+        assert (await service.get_session(**WHO, session_id="s1")).state == {"user:name": "Bob"}
+        await service.close()
+
+    run(main())
+
+
+def test_state_that_was_announced_and_never_written_is_added(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1")
+        with patch.object(AdkSessions, "_write", side_effect=OSError), pytest.raises(OSError):
+            await service.append_event(session, changes(user__name="Ann", app__b=2))
+        assert (await service.get_session(**WHO, session_id="s1")).state == {"user:name": "Ann", "app:b": 2}
+        assert await service.get_user_state(**WHO) == {"name": "Ann"}
         await service.close()
 
     run(main())
