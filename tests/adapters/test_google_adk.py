@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from importlib.metadata import version
 from unittest.mock import patch
 
@@ -31,12 +32,14 @@ from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService, Session
 from google.adk.sessions.base_session_service import GetSessionConfig
+from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 from google.genai.errors import ClientError
 from pydantic import Field
 
 from turnlog.adapters import adk_sessions
 from turnlog.adapters.adk_events import entry_of, event_of
+from turnlog.adapters.adk_sessions import AdkSessions
 from turnlog.adapters.fitting import fit
 from turnlog.adapters.google_adk import (
     StaleSessionError,
@@ -728,6 +731,62 @@ def test_titles_of_turnlog_do_not_make_a_copy_stale(tmp_path):
     run(main())
 
 
+def test_a_copy_that_was_made_from_json_can_be_continued(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1")
+        for n in range(3):
+            session = Session.model_validate_json(session.model_dump_json())
+            await service.append_event(session, said(f"q{n}", at=10.0 + n))
+
+        async def compact(t):
+            log = service.sessions.log_of(_key("s1"))
+            row = await log.find(t)
+            body = Compaction(summary="They asked.", first_kept=row.last_seq, covers=(2, row.last_seq - 1))
+            await log.append(t, [body], row=row)
+
+        await service.holder.call(compact)
+        before = Session.model_validate_json(session.model_dump_json())
+        whole = Session.model_validate_json((await service.get_session(**WHO, session_id="s1")).model_dump_json())
+        assert whole.events[-1].actions.compaction
+        await service.append_event(whole, said("after the compaction", at=20.0))
+        [listed] = (await service.list_sessions(**WHO)).sessions
+        await service.append_event(Session.model_validate_json(listed.model_dump_json()), said("listed", at=21.0))
+        for stale in (before, Session.model_validate_json(listed.model_dump_json())):
+            with pytest.raises(StaleSessionError):
+                await service.append_event(stale, said("late", at=22.0))
+        await service.close()
+
+    run(main())
+
+
+def test_a_rewind_of_turnlogs_makes_a_copy_stale(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1")
+        for n in range(3):
+            await service.append_event(session, said(f"q{n}", at=10.0 + 2 * n))
+            await service.append_event(session, said(f"a{n}", "bot", at=11.0 + 2 * n))
+
+        async def rewind(t):
+            row = await service.sessions.log_of(_key("s1")).find(t)
+            await t.sessions.rewind(row.id, row.last_seq - 2)
+
+        await service.holder.call(rewind)
+        with pytest.raises(StaleSessionError):
+            await service.append_event(session, said("on a copy with a2", "bot", at=20.0))
+        await service.append_event(session, said("on the newest", at=21.0), retry=True)
+        assert words_of(session) == ["q0", "a0", "q1", "a1", "on the newest"]
+        assert words_of(await service.get_session(**WHO, session_id="s1")) == words_of(session)
+        await service.close()
+
+    run(main())
+
+
+def words_of(session):
+    return [event.content.parts[0].text for event in session.events]
+
+
 def test_eight_keys_of_one_user_that_are_written_at_once_are_all_kept(url):
     async def main():
         services = [TurnlogSessionService(url) for _ in range(8)]
@@ -846,6 +905,42 @@ def test_state_that_a_dead_process_announced_is_added_unless_it_is_newer(tmp_pat
         found = await service.get_session(**WHO, session_id=session.id)
         assert found.state == {"user:a": "now", "user:b": "now", "user:c": "lost", "app:x": 1}
         assert await service.get_user_state(**WHO) == {"a": "now", "b": "now", "c": "lost"}
+        await service.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_erased", [False, True])
+def test_state_that_was_deleted_or_erased_does_not_come_back(url, is_erased):
+    async def main():
+        service = TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1", state={"app:a": 1})
+        await service.append_event(session, changes(user__name="Ann", app__b=2))
+
+        async def remove(t):
+            for row in (await t.sessions.list()).items:
+                if row.title and row.title.startswith("State of"):
+                    seqs = [entry.seq for entry in await t.store.read(row.id) if isinstance(entry, Facts)]
+                    await (t.store.erase(row.id, seqs, redact=True) if is_erased else t.sessions.delete(row.id))
+
+        await service.holder.call(remove)
+        assert (await service.get_session(**WHO, session_id="s1")).state == {}
+        assert await service.get_user_state(**WHO) == {}
+        await service.append_event(session, changes(user__name="Bob"))
+        assert (await service.get_session(**WHO, session_id="s1")).state == {"user:name": "Bob"}
+        await service.close()
+
+    run(main())
+
+
+def test_state_that_was_announced_and_never_written_is_added(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1")
+        with patch.object(AdkSessions, "_write", side_effect=OSError), pytest.raises(OSError):
+            await service.append_event(session, changes(user__name="Ann", app__b=2))
+        assert (await service.get_session(**WHO, session_id="s1")).state == {"user:name": "Ann", "app:b": 2}
+        assert await service.get_user_state(**WHO) == {"name": "Ann"}
         await service.close()
 
     run(main())
@@ -1006,6 +1101,61 @@ def test_what_json_cannot_hold_is_a_type_error_and_nothing_is_stored():
             await service.append_event(session, said("x" * (33 * 1024 * 1024)))
         found = await service.get_session(**WHO, session_id="s1")
         assert (found.events, found.state, session.events) == ([], {}, [])
+        await service.close()
+
+    run(main())
+
+
+def test_bytes_in_a_state_are_stored_as_adks_own_services_store_them(tmp_path):
+    async def main():
+        state = {"a": b"abc", "app:b": {"c": b"\xc3\xa9"}}
+        theirs = SqliteSessionService(f"{tmp_path}/adk.db")
+        service = TurnlogSessionService("memory:")
+        wanted = await theirs.create_session(**WHO, session_id="s1", state=state)
+        found = await service.create_session(**WHO, session_id="s1", state={**state, "d": b"\xff"})
+        assert found.state == {**wanted.state, "d": "_w=="} == {"a": "abc", "app:b": {"c": "é"}, "d": "_w=="}
+        await service.close()
+
+    run(main())
+
+
+@dataclass
+class Measured:
+    at: float = float("nan")
+
+
+def _holding_itself():
+    found = []
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Event(author="bot", output={"x": float("nan")}),
+        Event(author="bot", output=Measured()),
+        Event(author="bot", actions=EventActions(agent_state={"x": float("inf")})),
+        Event(author="bot", actions=EventActions(set_model_response=[float("nan")])),
+        Event(author="bot", actions=EventActions(state_delta={"x": {float("nan")}})),
+        Event(author="bot", actions=EventActions(state_delta={"x": Measured()})),
+        Event(author="bot", actions=EventActions(state_delta={"x": _holding_itself()})),
+        Event(author="bot", avg_logprobs=float("-inf")),
+        Event(author="bot", timestamp=float("nan")),
+    ],
+    ids=["output", "object", "agent state", "response", "set", "object in state", "circle", "number", "time"],
+)
+def test_what_json_cannot_hold_is_refused_wherever_an_event_has_it(bad):
+    async def main():
+        service = TurnlogSessionService("memory:")
+        session = await service.create_session(**WHO, session_id="s1")
+        with pytest.raises(TypeError) as raised:
+            await service.append_event(session, bad)
+        assert isinstance(raised.value, TurnlogError)
+        found = await service.get_session(**WHO, session_id="s1")
+        assert (found.events, found.state, session.events) == ([], {}, [])
+        with pytest.raises(TypeError):
+            await service.create_session(**WHO, state={"x": _holding_itself()})
         await service.close()
 
     run(main())

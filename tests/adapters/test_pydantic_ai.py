@@ -613,13 +613,11 @@ def test_bad_use_is_refused():
         for name in ("", "a\0b", "x" * 901):
             with pytest.raises(UsageError):
                 await store.load(name)
-        with pytest.raises(TypeError) as raised:
-            await store.save(
-                Conversation(
-                    conversation_id="ann", messages=[ModelRequest(parts=[ToolReturnPart("f", float("nan"), "c1")])]
-                )
-            )
-        assert isinstance(raised.value, TurnlogError)
+        for bad in (float("nan"), [{"x": float("inf")}], {float("nan")}, frozenset([float("nan")])):
+            message = ModelRequest(parts=[ToolReturnPart("f", bad, "c1")])
+            with pytest.raises(TypeError) as raised:
+                await store.save(Conversation(conversation_id="ann", messages=[message]))
+            assert isinstance(raised.value, TurnlogError)
         with pytest.raises(UsageError):
             await store.save(Conversation(conversation_id="ann", messages=[asked("x" * (33 * 1024 * 1024))]))
         assert await store.load("ann") is None

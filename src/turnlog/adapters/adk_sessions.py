@@ -4,7 +4,8 @@
         h           [time of the last update]: put with every change of a state, and with every sixteenth event
         e|<id>      the entry of the event of this id: put with the next `h`
         s|<key>     a value of the session's state
-        p           values of user and app that this session's last event brings: [time, app, user]
+        p           values of user and app that this session's last event brings: [time, app, user, where each of the
+                    two states is: its incarnation and the end of its log]
     agent:main:google_adk:<app>:direct:<user>:thread:%user         s|<key>: a value of the user's state
     agent:main:google_adk:<app>:direct:%app                        s|<key>: a value of the app's state
 
@@ -12,7 +13,8 @@ An event and its session's state are one append, which expects the log to end wh
 does not, and all that follows is Turnlog's own (a title, a compaction), the event is appended there; otherwise the copy
 of the session is out of date and cannot write. Each value of a state is a fact of its own: writers of different keys
 never overwrite each other. Values of user and app follow in appends of their own; if the process dies before them, `p`
-holds them, and the next process that reads the session writes them, unless a newer value is there.
+holds them, and the next process that reads the session writes them, unless a newer value is there, or somebody has
+deleted or erased what was written.
 
 Everything here runs in the store's loop, with events and values as JSON.
 """
@@ -27,13 +29,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..core import keys as session_keys
-from ..core.entries import MESSAGES, Compaction, Entry, Facts, Foreign, Title
+from ..core.entries import MESSAGES, Compaction, Entry, Facts, Foreign, Rewind, Title
 from ..core.facts import Fact
 from ..core.query import Query
 from ..core.session import Session, active, live_path, marks_of, on_path
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
 from ..stores.finding import every_row
+from ..stores.stamping import now_ms
 from .adk_events import EventJson, entry_of, event_of
 from .adk_state import (
     APP,
@@ -53,7 +56,6 @@ from .adk_state import (
     freed,
     merged,
     newer,
-    pending,
     reserved,
     state_facts,
     user_key,
@@ -85,7 +87,7 @@ class AdkSessions:
     async def create(self, t: Turnlog, place: AdkPlace, change: StateChange, now: float) -> StoredSession | None:
         """None if this session exists already."""
         log = self.log_of(place.key)
-        put = {HEAD: [now, 0], **state_facts(change.session), **pending(change)}
+        put = {HEAD: [now, 0], **state_facts(change.session), **await self._announced(t, place, change)}
         for _ in range(RACES_MAX):
             row = await log.open(t)
             try:
@@ -122,6 +124,7 @@ class AdkSessions:
             # Most events have none: an entry of facts costs as much as the event.
             has_facts = not change.is_empty or head.seq - head.listed >= LISTED_TOGETHER
             put = await _put(t, row, event, change, head) if has_facts else {}
+            put |= await self._announced(t, place, change)
             bodies: list[Entry] = [body, Facts(app=APP, put=put)] if has_facts else [body]
             try:
                 appended = await log.append_to(t, row, bodies, expect=head.seq)
@@ -223,8 +226,12 @@ class AdkSessions:
         user, app = await self._state(t, place.user_key), await self._state(t, place.app_key)
         if announced is None:
             return values_of(user), values_of(app)
-        at, app_change, user_change = announced.value
+        at, app_change, user_change, *places = announced.value
         missing = StateChange(user=newer(user_change, at, user), app=newer(app_change, at, app))
+        if missing.user and places and not await self._is_unwritten(t, place.user_key, places[0]["user"]):
+            missing = replace(missing, user={})
+        if missing.app and places and not await self._is_unwritten(t, place.app_key, places[0]["app"]):
+            missing = replace(missing, app={})
         await self._share(t, place, missing, {PENDING: [at]})
         return {**values_of(user), **missing.user}, {**values_of(app), **missing.app}
 
@@ -238,6 +245,26 @@ class AdkSessions:
                 return await t.store.facts(row.id, APP, prefix=STATE, incarnation=row.incarnation)
             log.forget()
         return []
+
+    async def _announced(self, t: Turnlog, place: AdkPlace, change: StateChange) -> StateValues:
+        """The fact `p` for the values of user and app in a change."""
+        if not change.is_shared:
+            return {}
+        places: dict[str, tuple[str, int]] = {}
+        for name, key, values in (("user", place.user_key, change.user), ("app", place.app_key, change.app)):
+            if values:
+                log = self.log_of(key)
+                row = await log.find(t) or await log.open(t)
+                places[name] = row.incarnation, row.last_seq
+        return {PENDING: [now_ms(), change.app, change.user, places]}
+
+    async def _is_unwritten(self, t: Turnlog, key: session_keys.SessionKey, announced: tuple[str, int]) -> bool:
+        """Whether values that are missing were never written: the state was not deleted since, and nothing erased."""
+        incarnation, end = announced
+        row = await self.log_of(key).find(t)
+        if row is None or row.incarnation != incarnation:
+            return False
+        return not any(entry.erased for entry in await t.store.read(row.id, after=end, incarnation=incarnation))
 
     async def _share(self, t: Turnlog, place: AdkPlace, change: StateChange, put: Mapping[str, Any]) -> None:
         """Writes the values of user and app that an append has announced."""
@@ -265,25 +292,26 @@ class AdkSessions:
 
 
 async def _moved(t: Turnlog, row: Session, head: AdkHead) -> AdkHead:
-    """The head with a later end of the log; WrongHead if an event has been stored since."""
+    """The head with a later end of the log; WrongHead if an event has been stored or rewound since."""
     entries = await t.store.read(row.id, after=head.seq, limit=READ_MAX, incarnation=row.incarnation)
-    if not entries or any(map(_is_of_adk, entries)):
+    if not entries or any(map(_changes_events, entries)):
         raise WrongHead
     return replace(head, seq=entries[-1].seq)
 
 
-def _is_of_adk(entry: Entry) -> bool:
-    """Whether it is an event, or was one before it was erased, or facts of one."""
+def _changes_events(entry: Entry) -> bool:
+    """Whether it changes the events of a session: an event, which may be erased by now, facts of one, or a rewind."""
     if isinstance(entry, Facts):
         return entry.app == APP
+    if isinstance(entry, Rewind):
+        return True
     return event_of(entry) is not None or (entry.erased and isinstance(entry, (*MESSAGES, Foreign)))
 
 
 async def _put(t: Turnlog, row: Session, event: EventJson, change: StateChange, head: AdkHead) -> StateValues:
     """The facts to append after the event."""
-    put = {**state_facts(change.session), **pending(change)}
     new = [*await _unlisted(t, row, head.listed), StoredEvent(event, head.seq + 1)]
-    return {HEAD: [event["timestamp"]], **put, **event_facts(new)}
+    return {HEAD: [event["timestamp"]], **state_facts(change.session), **event_facts(new)}
 
 
 def _after(head: AdkHead, event: EventJson, end: int, *, is_listed: bool) -> AdkHead:

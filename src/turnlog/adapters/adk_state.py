@@ -14,7 +14,6 @@ from ..core import keys as session_keys
 from ..core.entries import Compaction
 from ..core.facts import Fact
 from ..errors import Conflict
-from ..stores.stamping import now_ms
 from .adk_events import EventJson
 from .session_log import fact_name, key_of
 
@@ -155,10 +154,6 @@ def event_facts(events: Iterable[StoredEvent]) -> StateValues:
 
 def event_fact(event_id: Any) -> str:
     return EVENT + fact_name(str(event_id))
-
-
-def pending(change: StateChange) -> StateValues:
-    return {PENDING: [now_ms(), change.app, change.user]} if change.is_shared else {}
 
 
 def state_facts(values: StateValues, at: int = 0) -> StateValues:

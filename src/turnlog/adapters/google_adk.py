@@ -13,9 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any
 
 from ..core.entries import Compaction, Entry
 from ..core.history import SUMMARY_NOTE, fence
@@ -25,11 +23,11 @@ from ..core.strict_json import fields_in
 from ..errors import Conflict, NotFound, UsageError
 from ..library import Turnlog
 from .adk_events import EventJson, event_of
+from .adk_given import TEMP, GivenEvent, given_event, state_change
 from .adk_sessions import AdkSessions
-from .adk_state import AdkHead, AdkPlace, StateChange, StoredEvent, StoredSession, WrongHead, head_of
+from .adk_state import AdkHead, AdkPlace, StoredEvent, StoredSession, WrongHead, head_of
 from .framework import framework
 from .kept_events import KeptEvents
-from .not_storable import NotStorable, is_endless
 from .resident import holder
 from .session_log import check_id
 
@@ -42,8 +40,6 @@ with framework("adk"):
     from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
     from google.adk.sessions.session import Session
     from google.genai import types
-    from pydantic import BaseModel
-    from pydantic_core import to_jsonable_python
 
 if TYPE_CHECKING:
     from google.adk.errors import StaleSessionError as _AdkStale
@@ -56,7 +52,6 @@ else:
 SCHEME = "turnlog"
 RACES_MAX = 20
 """Attempts of `append_event(…, retry=True)` while others write to the same session."""
-TEMP = "temp:"
 _id_of = attrgetter("id")
 
 
@@ -98,7 +93,7 @@ class TurnlogSessionService(BaseSessionService):
 
         name = (_stripped(session_id) if session_id else "") or uuid.new_uuid()
         place = _place(app_name, user_id, name)
-        change = _change(state or {})
+        change = state_change(state or {})
         now = time.get_time()
         made = await self.holder.call(lambda t: self.sessions.create(t, place, change, now))
         if made is None:
@@ -152,7 +147,7 @@ class TurnlogSessionService(BaseSessionService):
             session.state.update({name: value for name, value in delta.items() if name.startswith(TEMP)})
             delta = {name: value for name, value in delta.items() if not name.startswith(TEMP)}
             event.actions.state_delta = delta
-        given = _given(event, delta)
+        given = given_event(event, delta)
 
         async def work(t: Turnlog) -> bool:
             async with self.sessions.lock(place):
@@ -169,9 +164,7 @@ class TurnlogSessionService(BaseSessionService):
             session.events.append(event)
         return event
 
-    async def _append(
-        self, t: Turnlog, place: AdkPlace, session: Session, given: "_GivenEvent", *, retry: bool
-    ) -> bool:
+    async def _append(self, t: Turnlog, place: AdkPlace, session: Session, given: GivenEvent, *, retry: bool) -> bool:
         """Whether the event is new: ADK's own service ignores one that is delivered again, too."""
         timestamp = given.stored["timestamp"]
         for _ in range(RACES_MAX if retry else 1):
@@ -198,12 +191,18 @@ class TurnlogSessionService(BaseSessionService):
         return stored is not None and Event.model_validate(stored) == Event.model_validate(event)
 
     async def _found(self, t: Turnlog, place: AdkPlace, session: Session) -> AdkHead:
-        """The head for a copy that somebody else has made; WrongHead if its last event is another one."""
+        """The head for a copy that somebody else has made; WrongHead if it is not of the session as it is now.
+
+        A copy may have no events, such as that of a list: then its time must be that of the last event.
+        """
         found = await self.sessions.load(t, place, recent=1)
         if found is None:
             raise NotFound
-        stored = [one["id"] for one in found.said]
-        if stored and [event.id for event in session.events[-1:]] != stored[-1:]:
+        shown = _session(found, self._kept.made(found.said)).events
+        is_current = (
+            session.events[-1].id in map(_id_of, shown) if session.events else session.last_update_time == found.updated
+        )
+        if shown and not is_current:
             raise WrongHead
         return found.head
 
@@ -267,76 +266,9 @@ def _checked_place(app: str, user: str, session: str) -> AdkPlace:
     return place
 
 
-class _GivenEvent(Struct, frozen=True):
-    event: Event
-    stored: EventJson
-    size: int
-    """About the length of its largest parts."""
-    change: StateChange
-
-
-def _given(event: Event, delta: dict[str, Any]) -> _GivenEvent:
-    """The event with its JSON; NotStorable if JSON cannot hold it. `delta`: its changes of the state.
-
-    Parts that hold what they hold in a new event are left out of the JSON: ADK gives them back.
-    """
-    size = 0
-    values: list[Any] = [delta, event.custom_metadata]
-    for part in (event.content.parts if event.content else None) or ():
-        size += len(part.text or "")
-        if part.inline_data:
-            size += len(part.inline_data.data or b"")
-        if part.function_call:
-            values.append(part.function_call.args)
-        if part.function_response:
-            values.append(part.function_response.response)
-    for value in values:
-        if value and is_endless(value):
-            raise NotStorable("an event cannot be stored: JSON has no NaN and no infinity")
-    unused = {name for name, fields in _UNUSED.items() if getattr(getattr(event, name), "__dict__", None) == fields}
-    try:
-        stored = event.model_dump(mode="json", exclude_none=True, exclude=unused)
-    except (ValueError, RecursionError) as error:
-        raise NotStorable(f"an event cannot be stored: {error}") from error
-    return _GivenEvent(event, stored, size, _change(delta) if delta else StateChange())
-
-
 def _has(session: Session, event: Event) -> bool:
     """Whether the caller's copy of the session has this very event."""
     return event.id in map(_id_of, session.events) and event in session.events
-
-
-_UNUSED = {name: vars(value) for name, value in Event() if isinstance(value, BaseModel)}
-"""What the parts of a new event hold: its actions and the place in a workflow, if this version of ADK has one."""
-
-
-def _change(delta: dict[str, Any]) -> StateChange:
-    """The changes of each state. Values that JSON does not know are stored as ADK's own services do."""
-    if is_endless(delta):
-        raise NotStorable("the state cannot be stored: JSON has no NaN and no infinity")
-    found = StateChange({}, {}, {})
-    for name, value in _plain(delta).items():
-        if name.startswith("app:"):
-            found.app[name[4:]] = value
-        elif name.startswith("user:"):
-            found.user[name[5:]] = value
-        elif not name.startswith(TEMP):
-            found.session[name] = value
-    return found
-
-
-def _plain(value: Any) -> Any:
-    try:
-        return to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64")
-    except UnicodeEncodeError:  # half a character in a name: pydantic cannot write it, JSON can
-        match value:
-            case dict():
-                fields = cast("dict[Any, Any]", value)
-                return {str(name): _plain(inner) for name, inner in fields.items()}
-            case list() | tuple():
-                return [_plain(inner) for inner in cast("list[Any]", value)]
-            case _:
-                raise NotStorable("the state cannot be stored: a name in it has half a character") from None
 
 
 def _session(found: StoredSession, said: Iterable[Event] = ()) -> Session:

@@ -14,12 +14,11 @@ class NotStorable(UsageError, TypeError):
 
 def is_endless(value: Any) -> bool:
     """Whether NaN or an infinity is somewhere in it. Serializers write null instead, and say nothing."""
-    match value:
-        case float():
-            return not math.isfinite(value)
-        case dict():
-            return any(map(is_endless, cast("dict[Any, Any]", value).values()))
-        case list() | tuple():
-            return any(map(is_endless, cast("list[Any]", value)))
-        case _:
-            return False
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(is_endless, cast("dict[Any, Any]", value).values()))
+    return isinstance(value, _LISTS) and any(map(is_endless, cast("list[Any]", value)))
+
+
+_LISTS = (list, tuple, set, frozenset)
