@@ -4,6 +4,8 @@ import asyncio
 import gc
 import os
 import threading
+import weakref
+from functools import partial
 
 import pytest
 
@@ -83,6 +85,21 @@ def test_a_loop_that_was_closed_leaves_no_descriptor_and_may_still_be_told():
     engine.close()
     del engine
     assert descriptors() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "eventfd"), reason="only Linux has an eventfd")
+def test_a_call_that_is_never_taken_keeps_neither_its_closed_loop_nor_a_descriptor():
+    async def story():
+        loop = asyncio.get_running_loop()
+        return loop, submit_to(loop), loop.create_future()
+
+    before = descriptors()
+    loop, submit, waiting = asyncio.run(story())
+    submit(partial(waiting.set_result, None))
+    closed = weakref.ref(loop)
+    del loop, submit, waiting
+    assert descriptors() == before
+    assert closed() is None
 
 
 def test_a_loop_that_cannot_watch_a_descriptor_is_told_as_usual(monkeypatch):

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 Submit: TypeAlias = Callable[[Callable[[], object]], object]
 """Calls something in the thread of a loop, after all that was submitted before it. For any thread."""
@@ -86,13 +86,16 @@ class EngineLoop(asyncio.SelectorEventLoop):
             super().__del__()
 
 
-_known: "WeakKeyDictionary[asyncio.AbstractEventLoop, SubmittedCalls | None]" = WeakKeyDictionary()
+_known: "WeakKeyDictionary[asyncio.AbstractEventLoop, ReferenceType[SubmittedCalls] | None]" = WeakKeyDictionary()
+"""Weak on both sides: a call that is never taken, because its loop was closed, holds that loop."""
 
 
 def submit_to(loop: asyncio.AbstractEventLoop) -> Submit:
     """For the loop that runs in this thread. Other threads may use what it returns."""
     try:
-        calls = _known[loop]
+        known = _known[loop]
+        calls = known and known()
     except KeyError:
-        calls = _known[loop] = submitted_calls(loop)
+        calls = submitted_calls(loop)
+        _known[loop] = calls and ref(calls)
     return loop.call_soon_threadsafe if calls is None else calls.submit
