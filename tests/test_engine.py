@@ -171,6 +171,26 @@ def test_iterating_gives_the_items_and_leaving_closes_the_iterator(engine):
     assert told == ["closed"]
 
 
+def test_an_iterator_is_closed_in_the_context_of_the_caller_that_leaves_it(engine):
+    name, told = contextvars.ContextVar("name", default="none"), []
+
+    async def items():
+        try:
+            yield 1
+        finally:
+            told.append(name.get())
+
+    def leave(given):
+        name.set(given)
+        for _ in engine.iterate(items()):
+            break
+
+    for given in ("a", "b"):
+        contextvars.copy_context().run(leave, given)
+    engine.run(asyncio.sleep(0.01))
+    assert told == ["a", "b"]
+
+
 @asynccontextmanager
 async def place(name, told):
     first = asyncio.current_task()

@@ -1,6 +1,7 @@
 """Calls from other threads: each is called once, in order, in the loop's thread; nothing is left of a closed one."""
 
 import asyncio
+import contextvars
 import gc
 import os
 import threading
@@ -100,6 +101,23 @@ def test_a_call_that_is_never_taken_keeps_neither_its_closed_loop_nor_a_descript
     del loop, submit, waiting
     assert descriptors() == before
     assert closed() is None
+
+
+def test_a_loop_does_not_keep_the_context_of_its_first_caller():
+    held = contextvars.ContextVar("held")
+
+    async def call():
+        held.set(given := threading.Event())
+        submit_to(asyncio.get_running_loop())
+        return weakref.ref(given)
+
+    async def story():
+        given = await asyncio.create_task(call())
+        await asyncio.sleep(0)
+        gc.collect()
+        assert given() is None
+
+    asyncio.run(story())
 
 
 def test_a_loop_that_cannot_watch_a_descriptor_is_told_as_usual(monkeypatch):

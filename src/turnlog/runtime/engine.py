@@ -19,6 +19,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
+from contextvars import Context, copy_context
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, Generic, Self, TypeVar
@@ -214,7 +215,7 @@ class Engine:
             if loop is None or thread is None:
                 return
             # Jobs are submitted under the lock, so all of them are tasks by the time this one runs.
-            loop.submit(partial(_spawn, loop, partial(_end, loop)))
+            loop.submit(partial(_spawn, loop, partial(_end, loop), copy_context()))
         thread.join(within_s)
 
     def _is_here(self) -> bool:
@@ -254,7 +255,7 @@ class Engine:
         """Runs it without waiting, if the loop still runs. For garbage collection, which may come in any thread."""
         with self._lock:
             if self._loop is not None:
-                self._loop.submit(partial(_spawn, self._loop, make))
+                self._loop.submit(partial(_spawn, self._loop, make, copy_context()))
 
     def forget(self) -> None:
         """In a forked child: leaves everything to the parent."""
@@ -280,8 +281,8 @@ def _work(loop: EngineLoop) -> None:
     loop.close()
 
 
-def _spawn(loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    task = loop.create_task(make())
+def _spawn(loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, None]], context: Context) -> None:
+    task = loop.create_task(make(), context=context)
     _running.add(task)  # the loop itself keeps only weak references to its tasks
     task.add_done_callback(_running.discard)
 

@@ -13,11 +13,14 @@ import os
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context
 from typing import Any, TypeAlias
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 Submit: TypeAlias = Callable[[Callable[[], object]], object]
-"""Calls something in the thread of a loop, after all that was submitted before it. For any thread."""
+"""Calls something in the thread of a loop, after all that was submitted before it, perhaps in an empty context. For any
+thread.
+"""
 
 
 class SubmittedCalls:
@@ -28,7 +31,7 @@ class SubmittedCalls:
         self._calls: deque[Callable[[], object]] = deque()
         self._eventfd = -1
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        loop.add_reader(self._eventfd, self._take)
+        Context().run(loop.add_reader, self._eventfd, self._take)  # not in the first caller's, which it would keep
 
     def submit(self, call: Callable[[], object]) -> None:
         self._calls.append(call)
