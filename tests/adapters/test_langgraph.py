@@ -227,6 +227,32 @@ def test_after_a_prune_by_another_saver_nothing_that_is_gone_is_relied_on(tmp_pa
     assert TurnlogSaver(url).get(config())["channel_values"] == values
 
 
+def test_a_put_that_overlaps_with_one_that_learns_of_a_prune_relies_on_nothing_that_is_gone(tmp_path):
+    from langchain_core.messages import HumanMessage
+
+    url = f"sqlite:{tmp_path}/a.db"
+
+    async def put(saver, values, ns=""):
+        versions = dict.fromkeys(values, saver.get_next_version(None, None))
+        checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": versions}
+        await saver.aput(config(ns), checkpoint, {}, versions)
+
+    async def main():
+        saver, other = TurnlogSaver(url), TurnlogSaver(url)
+        first = [HumanMessage(f"first {n}", id=f"f{n}") for n in range(5)]
+        await put(saver, {"messages": first})
+        await put(other, {"messages": messages(4)})
+        await other.aprune(["t"])  # drops elements that the first saver remembers to have stored
+        whole = [*first, *(HumanMessage(f"{n}", id=f"{n}") for n in range(1_000))]  # so many are looked up in a thread
+        await asyncio.gather(put(saver, {"messages": whole}), put(saver, {"x": 1}, ns="child"))
+        found = await TurnlogSaver(url).aget(config())
+        assert found["channel_values"]["messages"] == whole
+        await saver.aclose()
+        await other.aclose()
+
+    asyncio.run(main())
+
+
 def test_prune_keeps_what_delta_channels_need():
     saver = TurnlogSaver("memory:")
     parent = None

@@ -131,6 +131,7 @@ class LangGraphThreads:
     async def _put(self, t: Turnlog, log: SessionLog, row: Session, new: NewCheckpoint) -> None:
         inline, values, elements = dict(new.stored.inline), dict[str, Any](), dict[str, Any]()
         self._looked.setdefault(row.incarnation, row.last_seq)  # before anything is read: an erasure after it is seen
+        expected = (APP, checkpoints.DROPPED, self._dropped.get(row.incarnation))  # before what is remembered is used
         taken = await self._values(t, row, [one.key for one in new.channels if not one.is_new])
         known = self._known.of(row)
         for channel in new.channels:
@@ -152,7 +153,6 @@ class LangGraphThreads:
         # An entry for each element: it is read, and can be erased, without the others and the lists that it is in.
         bodies += [Facts(app=APP, put={key: value}) for key, value in elements.items()]
         bodies.append(Facts(app=APP, put={**values, **names, stored.address.key: stored.fact}))
-        expected = (APP, checkpoints.DROPPED, self._dropped.get(row.incarnation))
         appended = await log.append_to(t, row, bodies, expect_fact=expected)
         self._wrote(row, appended)
         self._known.put(row, values | elements)
