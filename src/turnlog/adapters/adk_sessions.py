@@ -21,7 +21,7 @@ Everything here runs in the store's loop, with events and values as JSON.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -62,7 +62,7 @@ from .adk_state import (
     values_of,
 )
 from .kept_entries import kept_entries
-from .session_log import AGENT, READ_MAX, SessionLog, key_of, newest_first
+from .session_log import AGENT, READ_MAX, LiveEntries, SessionLog, key_of
 
 LOGS_MAX = 4096
 RACES_MAX = 20
@@ -352,16 +352,15 @@ async def _events(t: Turnlog, row: Session, recent: int | None, since: float | N
         return _shown(entries, row)
     count = 0
     newest: list[Entry] = []
-    async with aclosing(newest_first(t, row, expected=recent * 2 if recent else 64)) as entries:
-        async for entry in entries:
-            event = event_of(entry)
-            if event is not None:
-                if since is not None and event["timestamp"] < since:
-                    break
-                count += 1
-            newest.append(entry)
-            if recent is not None and count >= recent:
+    async for entry in LiveEntries(t, row, expected=recent * 2 if recent else 64):
+        event = event_of(entry)
+        if event is not None:
+            if since is not None and event["timestamp"] < since:
                 break
+            count += 1
+        newest.append(entry)
+        if recent is not None and count >= recent:
+            break
     return _shown(newest[::-1], row)
 
 

@@ -20,7 +20,7 @@ from ..interchange.importing import Imported, databases
 from ..library import Turnlog
 from ..stores import postgres_driver
 from . import responses
-from .session_log import SessionLog, key_of, newest_first
+from .session_log import LiveEntries, SessionLog, key_of
 
 AT_ONCE = 500
 """The items in one append."""
@@ -168,7 +168,7 @@ async def _add_items(
     t: Turnlog, log: SessionLog, source: str, items: Sequence[tuple[Any, Any]], notes: Sequence[str]
 ) -> Imported:
     row = await log.find(t)
-    there = [] if row is None else [entry async for entry in newest_first(t, row)][::-1]
+    there = [] if row is None else [entry async for entry in LiveEntries(t, row)][::-1]
     known = [item for entry in there for item in responses.items_of(entry)]
     if known[: len(items)] != [item for item, _ in items[: len(known)]]:
         differs = "the session is there already and differs; nothing was changed"

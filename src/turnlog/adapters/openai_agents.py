@@ -283,14 +283,13 @@ async def _newest(t: Turnlog, row: Session, most: int) -> list[tuple[Entry, Item
 
 async def _newest_of(t: Turnlog, row: Session, live: LiveEntries, most: int) -> list[tuple[Entry, Item]]:
     found: list[tuple[Entry, Item]] = []
-    index = 0
-    while len(found) < most and (index < len(live.known) or await live.more()):
-        entry = live.known[index]
-        index += 1
+    async for entry in live:
         if entry.seq < row.boundary:
             return (await all_items(t, row))[-most:]  # the summary is among them
         whole = await worded(t, row, entry) if lacks_words(entry) else entry
         found += [(whole, item) for item in reversed(responses.items_of(whole))]
+        if len(found) >= most:
+            break
     return found[:most][::-1]
 
 

@@ -17,7 +17,7 @@ from ..errors import Conflict
 from ..library import Turnlog
 from . import checkpoints
 from .checkpoints import APP, Serializer, StoredCheckpoint
-from .session_log import SessionLog, newest_first
+from .session_log import LiveEntries, SessionLog
 from .threads import LangGraphThreads
 
 DROPPED_AT_ONCE = 5_000
@@ -67,7 +67,7 @@ class Pruning:
         if row is None or source == target:
             return
         found = await t.store.facts(row.id, APP, incarnation=row.incarnation)
-        messages = [entry async for entry in newest_first(t, row) if isinstance(entry, MESSAGES)]
+        messages = [entry async for entry in LiveEntries(t, row) if isinstance(entry, MESSAGES)]
         ordered = sorted(found, key=lambda fact: fact.key.startswith("c|"))
         ordered = [fact for fact in ordered if fact.key != checkpoints.DROPPED]
         log = self._threads.log_of(target)

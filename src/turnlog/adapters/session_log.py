@@ -165,69 +165,44 @@ class SessionLog:
                 return
 
 
-async def newest_first(t: Turnlog, row: Session, *, expected: int = FIRST_READ) -> AsyncGenerator[Entry]:
-    """The entries that count, from the end of the log to its start: first as many as are expected, then in growing
-    pieces.
-
-    `expected`: how many the caller probably needs.
-    """
-    size = rest = max(2, min(expected, READ_MAX))
-    for first, last in live_path(row.marks, row.last_seq):
-        low, end = max(first, row.pruned_to + 1), last
-        while end >= low:
-            after = max(low, end + 1 - size) - 1
-            found = await t.store.read(
-                row.id, after=after, before=end + 1, limit=end - after, incarnation=row.incarnation
-            )
-            for entry in reversed(found):
-                yield entry
-            rest, end = rest - len(found), after
-            size = rest if rest > 0 else min(max(size, FIRST_READ) * 4, READ_MAX)
-    if row.pruned_to:  # the row does not know the path there
-        entries = await t.store.read(row.id, before=row.last_seq + 1, incarnation=row.incarnation)
-        path = live_path(marks_of(entries), row.last_seq)
-        for entry in reversed(entries):
-            if entry.seq <= row.pruned_to and on_path(entry.seq, path):
-                yield entry
-
-
 class LiveEntries:
-    """The entries that count, newest first, read as far as somebody asks for them, and kept (`kept_entries`).
-
-    index = 0
-    while index < len(live.known) or await live.more():
-        entry = live.known[index]
-    """
+    """The entries that count, newest first, read as far as somebody asks for them, and kept (`kept_entries`)."""
 
     def __init__(self, t: Turnlog, row: Session, *, expected: int = FIRST_READ) -> None:
-        """`expected`: how many the caller probably needs."""
-        self.known: list[Entry] = []
+        """`expected`: how many the caller probably needs. They are read first, then others in growing pieces."""
+        self._known: list[Entry] = []
         self._t, self._row = t, row
         self._path = live_path(row.marks, row.last_seq)[::-1]
         self._floor = row.pruned_to
         self._size = max(2, min(expected, READ_MAX))
         self._kept = kept_entries(t)
 
-    async def more(self) -> bool:
+    async def __aiter__(self) -> AsyncGenerator[Entry]:
+        index = 0
+        while index < len(self._known) or await self._more():
+            yield self._known[index]
+            index += 1
+
+    async def _more(self) -> bool:
         """Adds some more; False if there are none."""
-        before = len(self.known)
-        while self._path and self._path[-1][1] > self._floor and (rest := self._size + before - len(self.known)) > 0:
+        before = len(self._known)
+        while self._path and self._path[-1][1] > self._floor and (rest := self._size + before - len(self._known)) > 0:
             first, last = self._path.pop()
             low = max(first, self._floor + 1, last + 1 - rest)
             if low > first:
                 self._path.append((first, low - 1))
-            self.known += (await self._kept.read(self._t, self._row, low, last))[::-1]
-        if len(self.known) == before and self._floor:
+            self._known += (await self._kept.read(self._t, self._row, low, last))[::-1]
+        if len(self._known) == before and self._floor:
             await self._add_pruned()
         self._size = min(max(self._size, FIRST_READ) * 4, READ_MAX)
-        return len(self.known) > before
+        return len(self._known) > before
 
     async def _add_pruned(self) -> None:
         """The row does not know the path there."""
         row, self._path, self._floor = self._row, list[Interval](), 0
         entries = await self._t.store.read(row.id, before=row.last_seq + 1, incarnation=row.incarnation)
         path = live_path(marks_of(entries), row.last_seq)
-        self.known += [one for one in reversed(entries) if one.seq <= row.pruned_to and on_path(one.seq, path)]
+        self._known += [one for one in reversed(entries) if one.seq <= row.pruned_to and on_path(one.seq, path)]
 
 
 def lacks_words(entry: Entry) -> bool:
@@ -252,10 +227,7 @@ async def taken_back(row: Session, live: LiveEntries, first: int) -> list[Entry]
     """
     marked = {mark.seq for mark in active(row.marks, row.last_seq)} | {seq for seq, _ in row.pins}
     again: list[Entry] = []
-    index = 0
-    while index < len(live.known) or await live.more():
-        entry = live.known[index]
-        index += 1
+    async for entry in live:
         if entry.seq < first and not isinstance(entry, Rewind):
             return [Rewind(to=entry.seq), *(replace(one, seq=0, ts="") for one in reversed(again))]
         if entry.seq in marked and _concerns(entry, first):

@@ -70,15 +70,14 @@ class WithReply(Journal):
             if self._is_held(body):
                 done.append(self._hold(body))
             elif isinstance(body, Assistant) and self._held:
-                done += await self._release(body)
+                done += await self._write_held(body)
             else:
                 done += await self._append([self._placed(body)])
         return done
 
     async def settle(self) -> None:
-        held, self._held = self._held, []
-        if held:
-            await self._append([self._whole_user(e.from_) if isinstance(e, User) else replace(e, seq=0) for e in held])
+        if self._held:
+            await self._write_held()
 
     async def take_waiting(self, seqs: Sequence[int], heard: Sequence[int] = ()) -> int:
         await super().take_waiting(seqs, heard)
@@ -130,10 +129,10 @@ class WithReply(Journal):
             return replace(body, first_kept=self.end + 1, covers=(body.covers[0], self.end))
         return body
 
-    async def _release(self, reply: Assistant) -> list[Entry]:
+    async def _write_held(self, *replies: Assistant) -> list[Entry]:
         held, self._held = self._held, []
         bodies = [self._whole_user(e.from_) if isinstance(e, User) else replace(e, seq=0) for e in held]
-        return await self._append([*bodies, reply])
+        return await self._append([*bodies, *replies])
 
     def _whole_user(self, seqs: Sequence[int]) -> User:
         """A user's row that is written late also holds its content, because programs that read these tables expect it
