@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core import approvals, entries as kinds
-from ...core.entries import Block, Content, Entry, clean
+from ...core.entries import Block, Content, Entry, blocks_of, clean
 from ...core.history import as_text, name_of
 from ...core.session import Session, on_path
 from ...core.user_content import user_content
@@ -87,7 +87,7 @@ def _marker(entry: kinds.Compaction, counts: bool) -> str:
 
 
 def _said(entry: Entry, kind: ExportedKind, who: str, content: Content) -> Iterator[ExportedItem]:
-    for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+    for block in blocks_of(content):
         item = _block(entry, kind, who, block)
         if item is not None:
             yield item

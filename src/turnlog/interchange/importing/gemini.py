@@ -6,10 +6,10 @@ Older versions wrote one JSON document with the same messages. A repeated messag
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ...core.entries import Assistant, Block, ToolResult, User, text_block
+from ...core.entries import Assistant, Block, ToolResult, User, blocks_of, text_block
 from ...core.strict_json import fields_in
 from .draft import Draft, RecordReader, SourceRecord
-from .plain import as_blocks, as_text, call_block, content_of, image_block, objects, text, without
+from .plain import as_text, call_block, content_of, image_block, objects, text, without
 
 
 class GeminiReader(RecordReader):
@@ -58,7 +58,7 @@ class GeminiReader(RecordReader):
         content = content_of(line.get("content"), _block)
         if calls:
             content = [
-                *as_blocks(content),
+                *blocks_of(content or []),
                 *(call_block(call.get("id"), call.get("name"), call.get("args") or {}) for call in calls),
             ]
         usage = _usage(fields_in(line.get("tokens")))

@@ -7,11 +7,11 @@ not part of the conversation; they are kept and not shown.
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from ...core.entries import Assistant, Block, Content, ToolResult, User, text_block
+from ...core.entries import Assistant, Block, Content, ToolResult, User, blocks_of, text_block
 from ...core.strict_json import fields_in
 from .codex import arguments, image
 from .draft import Draft, RecordReader, SourceRecord
-from .plain import as_blocks, as_content, as_text, call_block, objects, result_of, text, without
+from .plain import as_content, as_text, call_block, objects, result_of, text, without
 
 _USED = ("role", "content", "tool_calls", "tool_call_id", "function_call", "is_error", "refusal", "name")
 _TIMES = ("timestamp", "created_at", "ts")
@@ -86,7 +86,7 @@ def _assistant(message: Mapping[str, Any]) -> Assistant:
     calls = list(_calls(message))
     content = _content(message)
     if calls:
-        content = [*as_blocks(content), *calls]
+        content = [*blocks_of(content or []), *calls]
     return Assistant(
         content=content,
         model=text(message.get("model")),

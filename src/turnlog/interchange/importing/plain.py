@@ -37,12 +37,6 @@ def content_of(value: Any, block: Callable[[Any], Block]) -> Content:
     return [block(part) for part in cast("list[Any]", value)] if isinstance(value, list) else as_text(value)
 
 
-def as_blocks(content: Content) -> list[Block]:
-    if isinstance(content, str):
-        return [text_block(content)] if content else []
-    return content
-
-
 def as_text(value: Any) -> str:
     if value is None:
         return ""
