@@ -34,31 +34,9 @@ from ..core.session import Session, active, live_path, marks_of, on_path
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
 from ..stores.finding import every_row
+from . import adk_state
 from .adk_events import EventJson, entry_of, event_of
-from .adk_state import (
-    APP,
-    CHANNEL,
-    HEAD,
-    PENDING,
-    STATE,
-    AdkHead,
-    AdkPlace,
-    StateChange,
-    StateValues,
-    StoredEvent,
-    StoredSession,
-    WrongHead,
-    event_fact,
-    event_facts,
-    freed,
-    merged,
-    newer,
-    pending,
-    reserved,
-    state_facts,
-    user_key,
-    values_of,
-)
+from .adk_state import APP, HEAD, AdkHead, AdkPlace, StateChange, StateValues, StoredEvent, StoredSession, WrongHead
 from .kept_entries import kept_entries
 from .session_log import AGENT, READ_MAX, LiveEntries, SessionLog, key_of
 
@@ -85,7 +63,7 @@ class AdkSessions:
     async def create(self, t: Turnlog, place: AdkPlace, change: StateChange, now: float) -> StoredSession | None:
         """None if this session exists already."""
         log = self.log_of(place.key)
-        put = {HEAD: [now, 0], **state_facts(change.session), **pending(change)}
+        put = {HEAD: [now, 0], **adk_state.state_facts(change.session), **adk_state.pending(change)}
         for _ in range(RACES_MAX):
             row = await log.open(t)
             try:
@@ -99,7 +77,7 @@ class AdkSessions:
             end = appended[-1].seq
             user, app = await self._shared(t, place)
             head = AdkHead(appended.row.incarnation, end, end, 0)
-            return StoredSession(place, head, now, merged(change.session, user, app))
+            return StoredSession(place, head, now, adk_state.merged(change.session, user, app))
         raise Conflict("too many changes of this session at once")
 
     async def append(
@@ -140,7 +118,7 @@ class AdkSessions:
         row = await self.log_of(place.key).find(t)
         if row is None:
             return None
-        key = event_fact(event_id)
+        key = adk_state.event_fact(event_id)
         found = await t.store.facts(row.id, APP, keys=[HEAD, key], incarnation=row.incarnation)
         facts = {fact.key: fact for fact in found}
         new = await _unlisted(t, row, facts[HEAD].seq) if HEAD in facts else []
@@ -164,47 +142,47 @@ class AdkSessions:
             if row is None:
                 return None
             try:
-                first = await t.store.facts(row.id, APP, keys=[HEAD, PENDING], incarnation=row.incarnation)
+                first = await t.store.facts(row.id, APP, keys=[HEAD, adk_state.PENDING], incarnation=row.incarnation)
                 facts = {fact.key: fact for fact in first}
                 if HEAD not in facts:
                     return None
                 if facts[HEAD].seq > row.last_seq and attempt < RACES_MAX:
                     continue
-                found = await t.store.facts(row.id, APP, prefix=STATE, incarnation=row.incarnation)
+                found = await t.store.facts(row.id, APP, prefix=adk_state.STATE, incarnation=row.incarnation)
                 events = await _events(t, row, recent, since)
                 updated = await _updated(t, row, facts[HEAD], events)
             except NotFound:
                 log.forget()
                 continue
-            user, app = await self._shared(t, place, facts.get(PENDING))
+            user, app = await self._shared(t, place, facts.get(adk_state.PENDING))
             head = AdkHead(row.incarnation, row.last_seq, facts[HEAD].seq)
             if recent is None and since is None:
                 newest = max((one.event["timestamp"] for one in events if one.compaction is None), default=-inf)
                 head = replace(head, events=len(events), newest=newest)
-            return StoredSession(place, head, updated, merged(values_of(found), user, app), events)
+            return StoredSession(place, head, updated, adk_state.merged(adk_state.values_of(found), user, app), events)
         return None
 
     async def list(self, t: Turnlog, app: str, user: str | None) -> "list[StoredSession]":
         """Without events, the oldest update first."""
-        prefix = f"agent:{AGENT}:{CHANNEL}:{session_keys.encode_part(app)}:direct:"
+        prefix = f"agent:{AGENT}:{adk_state.CHANNEL}:{session_keys.encode_part(app)}:direct:"
         if user is not None:
-            prefix += f"{session_keys.encode_part(reserved(user))}:thread:"
+            prefix += f"{session_keys.encode_part(adk_state.reserved(user))}:thread:"
         states: dict[str, StateValues] = {}
-        of_app = values_of(await self._state(t, key_of(CHANNEL, "%app", account=app)))
+        of_app = adk_state.values_of(await self._state(t, key_of(adk_state.CHANNEL, "%app", account=app)))
         found: list[StoredSession] = []
         for row in [one async for one in every_row(t.store.find, Query(key_prefix=prefix, status="active"))]:
             key = session_keys.parse(row.key)
             if key.thread is None or key.thread == "%user":
                 continue
-            place = AdkPlace(app, freed(key.peer), freed(key.thread))
+            place = AdkPlace(app, adk_state.freed(key.peer), adk_state.freed(key.thread))
             with suppress(NotFound):
-                facts = await t.store.facts(row.id, APP, prefix=STATE, incarnation=row.incarnation)
+                facts = await t.store.facts(row.id, APP, prefix=adk_state.STATE, incarnation=row.incarnation)
                 heads = await t.store.facts(row.id, APP, keys=[HEAD], incarnation=row.incarnation)
                 if not heads:
                     continue
                 if place.user not in states:
-                    states[place.user] = values_of(await self._state(t, place.user_key))
-                state = merged(values_of(facts), states[place.user], of_app)
+                    states[place.user] = adk_state.values_of(await self._state(t, place.user_key))
+                state = adk_state.merged(adk_state.values_of(facts), states[place.user], of_app)
                 updated = await _updated(t, row, heads[0])
                 head = AdkHead(row.incarnation, row.last_seq, heads[0].seq)
                 found.append(StoredSession(place, head, updated, state))
@@ -214,7 +192,7 @@ class AdkSessions:
         await self.log_of(place.key).delete(t)
 
     async def user_state(self, t: Turnlog, app: str, user: str) -> StateValues:
-        return values_of(await self._state(t, user_key(app, user)))
+        return adk_state.values_of(await self._state(t, adk_state.user_key(app, user)))
 
     async def _shared(
         self, t: Turnlog, place: AdkPlace, announced: Fact | None = None
@@ -222,11 +200,11 @@ class AdkSessions:
         """The state of user and app; what a process has announced and not written, because it died, is added."""
         user, app = await self._state(t, place.user_key), await self._state(t, place.app_key)
         if announced is None:
-            return values_of(user), values_of(app)
+            return adk_state.values_of(user), adk_state.values_of(app)
         at, app_change, user_change = announced.value
-        missing = StateChange(user=newer(user_change, at, user), app=newer(app_change, at, app))
-        await self._share(t, place, missing, {PENDING: [at]})
-        return {**values_of(user), **missing.user}, {**values_of(app), **missing.app}
+        missing = StateChange(user=adk_state.newer(user_change, at, user), app=adk_state.newer(app_change, at, app))
+        await self._share(t, place, missing, {adk_state.PENDING: [at]})
+        return {**adk_state.values_of(user), **missing.user}, {**adk_state.values_of(app), **missing.app}
 
     async def _state(self, t: Turnlog, key: session_keys.SessionKey) -> "list[Fact]":
         log = self.log_of(key)
@@ -235,7 +213,7 @@ class AdkSessions:
             if row is None:
                 return []
             with suppress(NotFound):
-                return await t.store.facts(row.id, APP, prefix=STATE, incarnation=row.incarnation)
+                return await t.store.facts(row.id, APP, prefix=adk_state.STATE, incarnation=row.incarnation)
             log.forget()
         return []
 
@@ -243,7 +221,7 @@ class AdkSessions:
         """Writes the values of user and app that an append has announced."""
         if not change.is_shared:
             return
-        at = put[PENDING][0]
+        at = put[adk_state.PENDING][0]
         await self._write(t, place.user_key, change.user, at)
         await self._write(t, place.app_key, change.app, at)
 
@@ -253,9 +231,9 @@ class AdkSessions:
         log = self.log_of(key)
         for _ in range(RACES_MAX):
             row = await log.open(t)
-            bodies: list[Entry] = [Facts(app=APP, put=state_facts(values, at))]
+            bodies: list[Entry] = [Facts(app=APP, put=adk_state.state_facts(values, at))]
             if not row.title:
-                owner = f"user {freed(key.peer)}" if key.thread else f"app {key.account}"
+                owner = f"user {adk_state.freed(key.peer)}" if key.thread else f"app {key.account}"
                 bodies.insert(0, Title(title=f"State of {owner}"[:200], by="auto"))
             with suppress(NotFound):
                 await log.append_to(t, row, bodies)
@@ -281,9 +259,9 @@ def _is_of_adk(entry: Entry) -> bool:
 
 async def _put(t: Turnlog, row: Session, event: EventJson, change: StateChange, head: AdkHead) -> StateValues:
     """The facts to append after the event."""
-    put = {**state_facts(change.session), **pending(change)}
+    put = {**adk_state.state_facts(change.session), **adk_state.pending(change)}
     new = [*await _unlisted(t, row, head.listed), StoredEvent(event, head.seq + 1)]
-    return {HEAD: [event["timestamp"]], **put, **event_facts(new)}
+    return {HEAD: [event["timestamp"]], **put, **adk_state.event_facts(new)}
 
 
 def _after(head: AdkHead, event: EventJson, end: int, *, is_listed: bool) -> AdkHead:
