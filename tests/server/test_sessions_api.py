@@ -80,7 +80,7 @@ def test_the_trash_is_listed_only_when_it_is_asked_for(server, client, base):
     assert thrown in told.stdout
     for page in ("/chats", "/chat/main", "/list/main?q=giraffes"):
         assert thrown not in client.get(page).text
-    assert thrown in client.get("/chats?kind=trash").text
+    assert thrown in client.get("/chats?state=trash").text
     assert client.get(f"{base}/{thrown}").json()["session"]["status"] == "trashed"
     for sid in (kept, thrown):
         assert client.delete(f"{base}/{sid}").status_code == 204

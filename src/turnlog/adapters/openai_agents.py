@@ -31,15 +31,7 @@ from .kept_entries import kept_entries
 from .not_storable import NotStorable as NotStorable
 from .resident import holder
 from .responses import Item
-from .session_log import (
-    TAKEN_BACK,
-    LiveEntries,
-    SessionLog,
-    key_of,
-    lacks_words,
-    taken_back,
-    worded,
-)
+from .session_log import TAKEN_BACK, LiveEntries, SessionLog, key_of, lacks_words, taken_back, worded
 
 with framework("openai-agents"):
     from agents import SessionSettings

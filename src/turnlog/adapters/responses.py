@@ -9,17 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
 from ..core import plain
-from ..core.entries import (
-    Assistant,
-    Compaction,
-    Content,
-    Entry,
-    Foreign,
-    Message,
-    ToolResult,
-    User,
-    text_of,
-)
+from ..core.entries import Assistant, Compaction, Content, Entry, Foreign, Message, ToolResult, User, text_of
 from ..core.history import SUMMARY_NOTE, View, fence, pins_text
 from ..core.strict_json import fields_in
 from ..shapes.writing import input_part

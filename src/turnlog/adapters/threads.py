@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..core import keys as session_keys
 from ..core.entries import Entry, Erasure, Facts
@@ -143,9 +144,7 @@ class LangGraphThreads:
                 continue
             prefix = channel.prefix
             elements |= {key: fact for name, fact in channel.elements if (key := prefix + name) not in known}
-        stored = StoredCheckpoint(
-            new.stored.ns, new.stored.id, new.stored.parent, new.stored.checkpoint, new.stored.metadata, inline
-        )
+        stored = replace(new.stored, inline=inline)
         values = {key: value for key, value in values.items() if key not in known}
         messages = await self._unprojected(t, row, new.messages)
         bodies: list[Entry] = [entry for _, entry in messages]

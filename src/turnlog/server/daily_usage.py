@@ -194,12 +194,10 @@ def _put_cell(cells: dict[tuple[str, str], UsageCell], cell: UsageCell) -> None:
     if place not in cells and len(cells) >= CELLS_MAX:
         place = ("", "")
         cell = replace(cell, agent="", use=replace(cell.use, model=""))
-    cells[place] = _sum(cells[place], cell) if place in cells else cell
-
-
-def _sum(one: UsageCell, other: UsageCell) -> UsageCell:
-    used = usage.joined(one.use, other.use)
-    return UsageCell(one.agent, used, one.turns + other.turns, one.errors + other.errors)
+    if known := cells.get(place):
+        used = usage.joined(known.use, cell.use)
+        cell = UsageCell(known.agent, used, known.turns + cell.turns, known.errors + cell.errors)
+    cells[place] = cell
 
 
 def _joined(cells: tuple[UsageCell, ...], more: dict[tuple[str, str], UsageCell]) -> tuple[UsageCell, ...]:

@@ -9,7 +9,7 @@ from ...providers import Delta
 from ...providers.tool_input import read_input
 from ...settings import ApiSettings
 from ...turns.relay_call import RelayCall, written_input
-from . import errors, reading
+from . import errors, reading, response_objects as objects
 from .errors import InvalidField
 from .reading import RequestFields, WireRequest
 
@@ -220,16 +220,13 @@ def format_of(given: Any, where: str) -> dict[str, Any] | None:
 
 
 def usage_of(reply: Assistant) -> dict[str, Any]:
-    usage = reply.usage or {}
-    cached, written = usage.get("cache_read_input_tokens", 0), usage.get("cache_creation_input_tokens", 0)
-    prompt = usage.get("input_tokens", 0) + cached + written
-    answer = usage.get("output_tokens", 0)
+    usage = objects.usage_of(reply)
     return {
-        "prompt_tokens": prompt,
-        "completion_tokens": answer,
-        "total_tokens": prompt + answer,
-        "prompt_tokens_details": {"cached_tokens": cached, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": usage.get("reasoning_tokens", 0), "audio_tokens": 0},
+        "prompt_tokens": usage["input_tokens"],
+        "completion_tokens": usage["output_tokens"],
+        "total_tokens": usage["total_tokens"],
+        "prompt_tokens_details": {"cached_tokens": usage["input_tokens_details"]["cached_tokens"], "audio_tokens": 0},
+        "completion_tokens_details": {**usage["output_tokens_details"], "audio_tokens": 0},
     }
 
 

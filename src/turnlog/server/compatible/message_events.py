@@ -64,7 +64,8 @@ class EventsWriter:
         if piece.thinking:
             frames += self._words("thinking", piece.thinking, piece.begins)
         if piece.signature:
-            frames += self._signature(piece.signature)
+            frames += self._opened("thinking")
+            frames += self._delta({"type": "signature_delta", "signature": piece.signature})
         if piece.text:
             frames += self._words("text", piece.text, piece.begins)
         if piece.call is not None:
@@ -127,17 +128,13 @@ class EventsWriter:
         }
 
     def _words(self, kind: str, text: str, begins: bool) -> bytes:
-        frames = b""
-        if self._open != kind or begins:
-            empty = {"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}
-            frames = self._close() + self._start(kind, empty)
-        return frames + self._delta({"type": f"{kind}_delta", kind: text})
+        return self._opened(kind, begins) + self._delta({"type": f"{kind}_delta", kind: text})
 
-    def _signature(self, signature: str) -> bytes:
-        frames = b""
-        if self._open != "thinking":
-            frames = self._close() + self._start("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-        return frames + self._delta({"type": "signature_delta", "signature": signature})
+    def _opened(self, kind: str, begins: bool = False) -> bytes:
+        if self._open == kind and not begins:
+            return b""
+        empty = {"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}
+        return self._close() + self._start(kind, empty)
 
     def _call_piece(self, piece: CallPiece) -> bytes:
         index = piece.index

@@ -117,13 +117,9 @@ def _found(settings: Settings, name: str) -> Target:
 def _alias(aliases: Mapping[str, str], name: str) -> str | None:
     if name in aliases:
         return aliases[name]
-    fitting = [pattern for pattern in aliases if "*" in pattern and fnmatchcase(name, _literal(pattern))]
+    literal = {pattern: pattern.replace("[", "[[]").replace("?", "[?]") for pattern in aliases if "*" in pattern}
+    fitting = [pattern for pattern, only_star in literal.items() if fnmatchcase(name, only_star)]
     return aliases[max(fitting, key=len)] if fitting else None
-
-
-def _literal(pattern: str) -> str:
-    """Only * is special."""
-    return pattern.replace("[", "[[]").replace("?", "[?]")
 
 
 def _direct(settings: Settings, name: str) -> str | None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ...access import Access
 from ...core import tokens, turns
-from ...core.entries import Compaction, Entry, User
+from ...core.entries import Entry, User
 from ...core.keys import API
 from ...core.marks import live_path, on_path
 from ...core.principals import owns
@@ -25,7 +25,7 @@ from ..http.limits import check_text
 from ..service import AnyRequest, acting, principal_of, reading, service_of
 from . import timeline as timelines, versions
 from .search import SearchText, find_in_chat
-from .view import HEADERS, lead_to, own_homes, path_to, read_some, show as show_page, with_marks
+from .view import HEADERS, lead_to, own_homes, path_to, read_folds, read_some, show as show_page, with_marks
 
 LISTED = 40
 """Sessions in the list at once."""
@@ -204,7 +204,8 @@ async def _window(
     begin = start + 1 if after is not None or first is not None else _turn_from(entries, start + 1, around)
     row = await with_marks(sessions, row, entries)
     entries = [entry for entry in entries if entry.seq >= begin or entry.seq <= start]  # `received` of these, earlier
-    folds = await _folds(sessions, row, begin, stop)
+    here = [mark for mark in active(row.marks, row.last_seq) if begin <= mark.at < stop]
+    folds = await read_folds(sessions, row, here)
     items = [item for item in timelines.chat(row, entries, folds) if item.seq >= begin or item.kind == "compaction"]
     older = begin if begin > max(2, row.first_message) else None
     return ChatWindow(items, begin, stop - 1, older, stop - 1 if stop <= row.last_seq else None)
@@ -218,15 +219,6 @@ def _turn_from(entries: Sequence[Entry], start: int, around: int | None) -> int:
     begun = [seq for seq in turns.starts([e for e in entries if e.seq >= start]) if seq <= limit]
     users = {entry.seq for entry in entries if isinstance(entry, User)}
     return next((seq for seq in begun if seq in users), start)
-
-
-async def _folds(sessions: Sessions, row: Session, begin: int, stop: int) -> list[Compaction]:
-    """The active compactions whose dividers are in this stretch."""
-    here = [mark for mark in active(row.marks, row.last_seq) if begin <= mark.at < stop]
-    found: list[Compaction] = []
-    for mark in here:
-        found += [e for e in await sessions.read(row, after=mark.seq - 1, limit=1) if isinstance(e, Compaction)]
-    return found
 
 
 async def _list(access: Access, agent: str, cursor: str | None, trash: bool) -> dict[str, Any]:

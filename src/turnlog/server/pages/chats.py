@@ -97,10 +97,7 @@ class Lines(Struct, frozen=True):
 
 def filter_of(request: AnyRequest) -> ChatFilter:
     """The filters in the address."""
-    # Addresses of earlier versions have the trash as a kind.
     given = {name: value.strip() for name, value in request.query_params.items()}
-    if given.get("kind") == "trash":
-        given |= {"kind": "session", "state": "trash"}
     try:
         return msgspec.convert(given, ChatFilter)
     except msgspec.ValidationError as error:

@@ -74,14 +74,12 @@ async def _change_one(access: Access, named: str, do: str) -> str:
 
 async def _restore(access: Access, row: Session, was: str) -> None:
     wanted: Any = was if was in get_args(StatusValue) else "inactive"
-    if wanted != "active":
-        await access.sessions.set_status(row.id, wanted, "restored on the page", incarnation=row.incarnation)
-        return
-    selected = await access.sessions.list(Query(key=row.key, status="active", limit=1))
-    if selected.total:  # its key has gone on with another session
-        await access.sessions.set_status(row.id, "inactive", "restored on the page", incarnation=row.incarnation)
-    else:
-        await access.sessions.select(row.id)
+    if wanted == "active":
+        if not (await access.sessions.list(Query(key=row.key, status="active", limit=1))).total:
+            await access.sessions.select(row.id)
+            return
+        wanted = "inactive"  # its key has gone on with another session
+    await access.sessions.set_status(row.id, wanted, "restored on the page", incarnation=row.incarnation)
 
 
 @get("/chats/sessions.csv")

@@ -26,7 +26,8 @@ class Replies:
     def __init__(self, replies: OutgoingReplies) -> None:
         self._of: dict[tuple[str, ...], OutgoingReplies] = {}
         for reply_id, reply in replies:
-            for place in (("log", reply.channel_id), ("session", _session_of(reply_id))):
+            # The id of a reply begins with its session's id; the id of a command's reply begins with something else.
+            for place in (("log", reply.channel_id), ("session", reply_id.partition("/")[0])):
                 self._of.setdefault((*place, reply.agent), []).append((reply_id, reply))
 
     def counts(self, kind: ReplyPlaceKind, name: str, agent: str) -> dict[State, int]:
@@ -47,8 +48,3 @@ class Replies:
 async def replies_in(service: Service, who: Principal) -> Replies:
     """No replies unless the principal is an administrator, who may see the channels."""
     return Replies(await service.undelivered() if "admin" in who.scopes else [])
-
-
-def _session_of(reply_id: str) -> str:
-    """The id of a reply begins with its session's id; the id of a command's reply begins with something else."""
-    return reply_id.partition("/")[0]

@@ -90,8 +90,7 @@ async def _messages(access: Access, scope: Query, words: str, role: str) -> list
         except NotFound:
             continue  # deleted meanwhile
         rows[row.id] = row
-        path = f"{path_to('chat', row.agent, row.id)}?{_query(hit.seq, words)}#e{hit.seq}"
-        found.append(FoundMessage(path, marked(hit), row.title, hit.role, hit.time, hit.state))
+        found.append(FoundMessage(_way(row, hit.seq, words), marked(hit), row.title, hit.role, hit.time, hit.state))
     return found
 
 
@@ -102,8 +101,9 @@ async def _hits(access: Access, words: str, scope: Query) -> list[Hit]:
         return []  # there is no word to search for; titles are searched all the same
 
 
-def _query(seq: int, words: str) -> str:
-    return urlencode({"show": seq, "q": words})
+def _way(row: Session, seq: int, words: str) -> str:
+    """The address of a message in its chat."""
+    return f"{path_to('chat', row.agent, row.id)}?{urlencode({'show': seq, 'q': words})}#e{seq}"
 
 
 def marked(hit: Hit) -> Markup:
@@ -123,19 +123,14 @@ async def find_in_chat(access: Access, row: Session, words: str, seq: int | None
     hits = [hit for hit in await _hits(access, words, Query(id=row.id)) if hit.role != "title"]
     seqs = sorted({hit.seq for hit in hits})
     texts = list(dict.fromkeys(hit.snippet[a:b] for hit in hits for a, b in hit.matches))[:MARKS_MAX]
-    base = path_to("chat", row.agent, row.id)
-
-    def way(to: int | None) -> str:
-        return f"{base}?{_query(to, words)}#e{to}" if to is not None else ""
-
     earlier = [one for one in seqs if seq is not None and one < seq]
     later = [one for one in seqs if seq is None or one > seq]
     return FindInChat(
         words=words,
         count=len(seqs),
         position=seqs.index(seq) + 1 if seq in seqs else 0,
-        previous=way(earlier[-1] if earlier else None),
-        next=way(later[0] if later else None),
+        previous=_way(row, earlier[-1], words) if earlier else "",
+        next=_way(row, later[0], words) if later else "",
         marks=json.dumps(texts),
-        close=base,
+        close=path_to("chat", row.agent, row.id),
     )

@@ -2,7 +2,7 @@
 (`daily_usage`), never a log, so it costs the same for a store of any size. It shows no word of any session.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
@@ -11,7 +11,6 @@ from litestar.params import Parameter
 from msgspec import Struct
 
 from ...core import usage
-from ...core.principals import Principal
 from ...core.usage import Cost, ModelUse, cost_of
 from ..daily_usage import UsageCell
 from ..service import AnyRequest, acting, principal_of, service_of
@@ -65,7 +64,7 @@ async def usage_page(request: AnyRequest, days: Days = 30, agent: Name = "", mod
     last = datetime.now(UTC).date()
     shown = [last - timedelta(days=n) for n in range(days - 1, -1, -1)]
     counted = await service.usage.days(shown[0])
-    seen = {day: _visible(who, one.cells) for day, one in counted.items()}
+    seen = {day: [c for c in one.cells if who.agents is None or c.agent in who.agents] for day, one in counted.items()}
     chosen = {day: [cell for cell in cells if _matches(cell, agent, model)] for day, cells in seen.items()}
     every = [cell for cells in chosen.values() for cell in cells]
     by_day = [summed(day.isoformat(), chosen.get(day, ())) for day in shown]
@@ -94,10 +93,6 @@ async def recount_usage(request: AnyRequest) -> Response[str]:
     principal_of(request, "admin")
     service_of(request).recount_usage()
     return lead_to("/usage")
-
-
-def _visible(who: Principal, cells: Iterable[UsageCell]) -> list[UsageCell]:
-    return [cell for cell in cells if who.agents is None or cell.agent in who.agents]
 
 
 def _matches(cell: UsageCell, agent: str, model: str) -> bool:

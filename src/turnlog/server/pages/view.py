@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from ... import web
 from ...core import history
 from ...core.entries import Compaction, Entry
+from ...core.marks import Mark
 from ...core.principals import Principal, homes_of
 from ...core.session import Session, active, marks_of
 from ...core.usage import Cost
@@ -305,7 +306,12 @@ async def with_marks(sessions: Sessions, row: Session, entries: Sequence[Entry])
 async def read_conversation(sessions: Sessions, row: Session) -> tuple[list[Entry], list[Compaction]]:
     """The current history: entries from the boundary on, and the active compactions before it."""
     entries = await read_some(sessions, row, after=min(row.read_from, row.boundary) - 1)
-    folds: list[Compaction] = []
-    for mark in active(row.marks, row.last_seq)[-FOLDS_SHOWN:]:
-        folds += [e for e in await sessions.read(row, after=mark.seq - 1, limit=1) if isinstance(e, Compaction)]
-    return entries, folds
+    return entries, await read_folds(sessions, row, active(row.marks, row.last_seq)[-FOLDS_SHOWN:])
+
+
+async def read_folds(sessions: Sessions, row: Session, marks: Sequence[Mark]) -> list[Compaction]:
+    """The compactions of these marks."""
+    found: list[Compaction] = []
+    for mark in marks:
+        found += [e for e in await sessions.read(row, after=mark.seq - 1, limit=1) if isinstance(e, Compaction)]
+    return found
