@@ -204,7 +204,7 @@ def test_a_lease_always_names_its_holder_however_soon_after_another(tmp_path):
 
     asyncio.run(go())
     one.close(), other.close()
-    assert not leases._named
+    assert leases._named.keys() <= leases._open_fds.keys()  # stores of other tests may be open
 
 
 def test_tasks_wait_for_one_that_took_the_lease_without_waiting(tmp_path):

@@ -317,9 +317,10 @@ class Sessions:
     async def check_rewind(self, row: Session, to: int) -> None:
         """UsageError unless a turn ended at entry `to`."""
         self.admit(row, write=True)
-        check_entry(row, to)
         if not await reading.ends_a_turn(self._store, row, to):
-            turns.check_end((await self.transcript(row.id)).entries, to)
+            loaded = await self.transcript(row.id)  # the row may be older than the log
+            check_entry(loaded.session, to)
+            turns.check_end(loaded.entries, to)
 
     async def discard(self, session_id: str) -> Session:
         """Hides the last turn, which must have failed. Nothing is removed: rewind forward to come back."""

@@ -57,10 +57,10 @@ class Discord(HttpChannel):
     unit: Unit = "chars"
 
     def __init__(self, settings: DiscordSettings, account: str | None = None, transport: Any = None) -> None:
+        self._settings = settings
+        self._key = _public_key(settings.public_key)  # first: the extra that has its library brings the others too
         headers = {"Authorization": f"Bot {settings.token}"}
         super().__init__(account, Caller(settings.api_url, headers=headers, transport=transport))
-        self._settings = settings
-        self._key = _public_key(settings.public_key)
 
     def receive(self, hook: Hook) -> Reception:
         stamp = hook.headers.get("x-signature-timestamp", "")
