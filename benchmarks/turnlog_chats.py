@@ -29,7 +29,7 @@ PAGES = {
         "/chats?channel=slack",
         "/chats?agent=ops&channel=telegram",
         "/chats?kind=session",
-        "/chats?kind=trash",
+        "/chats?state=trash",
     ),
     "keyword_us": ("/chats?q=invoice+77", "/chats?q=invoice", "/chats?q=not-to-be-found", "/chats?q=7&agent=ops"),
     "operators_us": (

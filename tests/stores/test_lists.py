@@ -49,6 +49,24 @@ def test_every_row_is_given_once_whatever_the_size_of_a_page(size, monkeypatch):
 
 @pytest.mark.parametrize("few", [0, 5, 10_000])
 @pytest.mark.parametrize("sort", SORTS)
+def test_lists_are_the_same_whether_few_or_many_rows_match(few, sort, tmp_path, monkeypatch):
+    monkeypatch.setattr(statements, "FEW_OF_BROAD", few)
+
+    async def look():
+        async with open_store(f"sqlite:{tmp_path}/s.db") as store:
+            await plant(store)
+            everything = (await store.find(Query(limit=200))).items
+            for more in (*LISTS, {"agent": "ops"}, {"agent": "nobody"}):
+                query = Query(sort=sort, limit=3, **more)
+                wanted = list(filter(statements.queries.matcher(query), everything))
+                wanted.sort(key=lambda row: rank(sort, row), reverse=True)
+                assert await all_pages(store, query) == wanted
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize("few", [0, 5, 10_000])
+@pytest.mark.parametrize("sort", SORTS)
 def test_words_are_found_alike_whether_few_or_many_have_them(few, sort, tmp_path, monkeypatch):
     monkeypatch.setattr(statements, "FEW", few)
 
@@ -77,7 +95,18 @@ LISTS = [
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_lists_are_read_off_an_index_and_only_their_own_rows_are_looked_at(sort, tmp_path):
+def test_few_rows_of_an_agent_channel_or_status_are_found_without_a_look_at_the_others(sort, tmp_path):
+    asyncio.run(_make(tmp_path))
+    for fields in LISTS[1:]:
+        for sql, plan in plans(tmp_path / "s.db", Query(sort=sort, limit=5, **fields)):
+            looks = [line for line in plan if "sessions" in line and "PRIMARY KEY" not in line]
+            assert looks
+            assert all(line.startswith("SEARCH") for line in looks), (sql, plan)
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_lists_are_read_off_an_index_and_only_their_own_rows_are_looked_at(sort, tmp_path, monkeypatch):
+    monkeypatch.setattr(statements, "FEW_OF_BROAD", 0)
     asyncio.run(_make(tmp_path))
     for fields in LISTS:
         for sql, plan in plans(tmp_path / "s.db", Query(sort=sort, limit=5, **fields)):

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -54,29 +54,29 @@ class Remembered:
         return found
 
     def forget(self, row: Session) -> None:
-        self._size -= sum(map(_size, self._sessions.pop(row.incarnation, {}).values()))
+        self._size -= _size_of(self._sessions.pop(row.incarnation, {}).values())
 
     def put(self, row: Session, values: Mapping[str, Any]) -> None:
         there = self._sessions.setdefault(row.incarnation, {})
         new = {key: value for key, value in values.items() if key not in there} if there else values
         there.update(new)
-        self._size += sum([_size(value) for value in new.values()])
+        self._size += _size_of(new.values())
         while self._size > self._most:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         oldest, values = next(iter(self._sessions.items()))
         if values:
-            self._size -= _size(values.pop(next(iter(values))))
+            self._size -= _size_of([values.pop(next(iter(values)))])
         else:
             del self._sessions[oldest]
 
 
-def _size(value: Any) -> int:
-    """About the bytes that it takes in memory."""
-    if isinstance(value, list):
-        return 200 + sum([len(part) for part in cast("list[Any]", value) if part.__class__ in _TEXTS])
-    return 200 + 80 * len(fields_in(value).get("list", ()))
+def _size_of(values: Collection[Any]) -> int:
+    """About the bytes that they take in memory."""
+    parts = [part for value in values if value.__class__ is list for part in value if part.__class__ in _TEXTS]
+    names = [len(fields_in(value).get("list", ())) for value in values if value.__class__ is not list]
+    return 200 * len(values) + sum([len(part) for part in parts]) + 80 * sum(names)
 
 
 class FoundCheckpoint(Struct, frozen=True):

@@ -25,6 +25,8 @@ REFOLD_ROWS = 100
 """Rows of an older version rebuilt in one transaction: others wait for it."""
 FEW = 5_000
 """So few rows are faster to sort than to find by a walk over all."""
+FEW_OF_BROAD = 500
+"""The same for rows of an agent, a channel or a status: a walk usually meets them soon."""
 
 
 def row_text(db: SqliteConnection, session_id: str) -> str | None:
@@ -202,13 +204,13 @@ def _few_entries(count: int) -> str:
 
 def find(db: SqliteConnection, query: Query) -> Page[Session]:
     where, values = _looked_through(db, query) if query.q and not is_narrow(query) else conditions(query)
-    narrow = _without_index(where, _BROAD) if is_narrow(query) else where
-    total = db.one(f"SELECT count(*) FROM sessions{sql.where(narrow)}", values)
+    collected, few = (_without_index(where, _BROAD), FEW) if is_narrow(query) else (where, FEW_OF_BROAD)
+    total = db.one(f"SELECT count(*) FROM sessions{sql.where(collected)}", values)
     if not total:
         return Page([], None, 0)
     names = sql.RANKS[query.sort]
     place = queries.place(query) or ()
-    walk = narrow if narrow is not where and total <= FEW else _in_order(query, where)
+    walk = collected if total <= few else _without_index(where, (*_BROAD, *_NARROW))
     if place:
         walk = [*walk, f"({', '.join(names)}) < ({', '.join('?' * len(names))})"]
     order = ", ".join(f"{name} DESC" for name in names)
@@ -224,12 +226,6 @@ def find(db: SqliteConnection, query: Query) -> Page[Session]:
 _BROAD = ("channel", "status", "agent_id")
 """Columns in which many rows are equal."""
 _NARROW = ("session_id", "session_key", "label", "peer", "(session_key")
-
-
-def _in_order(query: Query, where: Sequence[str]) -> list[str]:
-    """For many rows: a walk in order finds enough of them quickly, collecting and sorting them does not."""
-    common = _BROAD[:2] if isinstance(query.agent, str) else _BROAD
-    return _without_index(where, (*common, *_NARROW))
 
 
 def _without_index(where: Sequence[str], columns: tuple[str, ...]) -> list[str]:

@@ -24,7 +24,7 @@ from ...errors import StoreError
 from .. import OWN_LEASE_WAIT_S, Appended, Clock, GivenLease, Lease, Progress, boundary, word_index
 from ..disk import leases
 from ..disk.files import disk_errors, unavailable
-from ..disk.syncing import aside
+from ..disk.syncing import aside, patience_s
 from ..finding import Searcher
 from ..index_timer import IndexTimer
 from ..stamping import (
@@ -51,6 +51,8 @@ log = logging.getLogger("turnlog.stores.sqlite")
 
 INLINE_ROWS = 256
 """Larger reads run in a thread."""
+ENGINE_INLINE_ROWS = 1_024
+"""The same on the engine's own loop, where only calls of stores run: a change of threads costs as much as 200 rows."""
 
 T = TypeVar("T")
 
@@ -200,10 +202,11 @@ class SqliteStore:
             check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
             return entries
 
-        if limit is not None and limit <= INLINE_ROWS:
+        inline = _inline_rows()
+        if limit is not None and limit <= inline:
             return self._look(look)
         row = await self.describe(session_id, incarnation=incarnation)
-        if min(row.last_seq - after, limit or row.last_seq) <= INLINE_ROWS:
+        if min(row.last_seq - after, limit or row.last_seq) <= inline:
             return self._look(look)
         return await self._look_aside(look)
 
@@ -241,8 +244,9 @@ class SqliteStore:
             check_incarnation(statements.row_of(db, session_id), session_id, incarnation)
             return found
 
-        few = len(keys) or limit or INLINE_ROWS + 1
-        return self._look(look) if few <= INLINE_ROWS else await self._look_aside(look)
+        inline = _inline_rows()
+        few = len(keys) or limit or inline + 1
+        return self._look(look) if few <= inline else await self._look_aside(look)
 
     async def find(self, query: Query) -> Page[Session]:
         queries.check(query)
@@ -372,3 +376,7 @@ class SqliteStore:
         for db in (self._far, self._db, self._rest):
             if db is not None:
                 db.close()
+
+
+def _inline_rows() -> int:
+    return ENGINE_INLINE_ROWS if patience_s(asyncio.get_running_loop()) else INLINE_ROWS
