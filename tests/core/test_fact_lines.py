@@ -61,8 +61,9 @@ def test_many_pairs_are_decoded_at_once_and_few_are_not():
         (b'"msgpack"', b'"msgpakk"'),
         (b'"e|3"', b'"e|4"'),
         (b'"seq":3', b'"seq":5'),
+        (b'"type":', b'"tipe":'),
     ],
-    ids=["bytes", "kind", "key", "seq"],
+    ids=["bytes", "kind", "key", "seq", "type"],
 )
 def test_damage_is_found(old, new):
     entries = pairs()

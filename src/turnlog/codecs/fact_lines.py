@@ -42,7 +42,8 @@ def decode(lines: Sequence[bytes]) -> list[FactsOfBytes] | None:
     try:
         if all(map(_is_sound, lines)):
             return list(map(_decoder.decode, lines))
-        return native.decode_each(lines, _decoder)
+        # This decoder would also take a line whose `type` is missing because its name is damaged.
+        return native.decode_each(lines, _decoder) if all(line.startswith(_TYPE) for line in lines) else None
     except (msgspec.DecodeError, native.Undecodable):
         return None
 
