@@ -946,6 +946,21 @@ def test_state_that_was_announced_and_never_written_is_added(url):
     run(main())
 
 
+def test_a_newer_value_of_a_writer_whose_clock_is_behind_stays(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        first = await service.create_session(**WHO, session_id="s1")
+        second = await service.create_session(**WHO, session_id="s2")
+        await service.append_event(first, changes(user__name="Ann", app__b=1))
+        with patch.object(adk_sessions, "now_ms", return_value=1):
+            await service.append_event(second, changes(user__name="Bob", app__b=2))
+        assert (await service.get_session(**WHO, session_id="s1")).state == {"user:name": "Bob", "app:b": 2}
+        assert await service.get_user_state(**WHO) == {"name": "Bob"}
+        await service.close()
+
+    run(main())
+
+
 def _key(session_id):
     from turnlog.adapters.adk_state import AdkPlace
 

@@ -227,7 +227,10 @@ class AdkSessions:
         if announced is None:
             return values_of(user), values_of(app)
         at, app_change, user_change, *places = announced.value
-        missing = StateChange(user=newer(user_change, at, user), app=newer(app_change, at, app))
+        ends: dict[str, int] = {name: end for name, (_, end) in places[0].items()} if places else {}
+        missing = StateChange(
+            user=newer(user_change, at, user, ends.get("user")), app=newer(app_change, at, app, ends.get("app"))
+        )
         if missing.user and places and not await self._is_unwritten(t, place.user_key, places[0]["user"]):
             missing = replace(missing, user={})
         if missing.app and places and not await self._is_unwritten(t, place.app_key, places[0]["app"]):

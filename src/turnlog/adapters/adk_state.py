@@ -131,10 +131,14 @@ class WrongHead(Conflict):
     hint = "Load the session again, or use append_event(..., retry=True)."
 
 
-def newer(change: StateValues, at: int, facts: Iterable[Fact]) -> StateValues:
-    """The values of a change that are not there yet, and not replaced by later ones."""
-    times = {fact.value[0]: fact.value[2] for fact in facts}
-    return {name: value for name, value in change.items() if times.get(name, -1) < at}
+def newer(change: StateValues, at: int, facts: Iterable[Fact], end: int | None) -> StateValues:
+    """The values of a change that are not there yet, and not replaced by later ones.
+
+    `end`: where the log of the state ended when the change was announced. What follows is later, whatever the clocks of
+    the writers say. None: an older version has announced the change, and its time `at` decides.
+    """
+    later = {fact.value[0] for fact in facts if (fact.value[2] >= at if end is None else fact.seq > end)}
+    return {name: value for name, value in change.items() if name not in later}
 
 
 @lru_cache(maxsize=256)
