@@ -787,6 +787,24 @@ def words_of(session):
     return [event.content.parts[0].text for event in session.events]
 
 
+def test_a_session_that_another_service_has_created_anew_takes_an_event_at_once(url):
+    async def main():
+        mine, other = TurnlogSessionService(url), TurnlogSessionService(url)
+        old = await mine.create_session(**WHO, session_id="s1")
+        await mine.append_event(old, said("before"))
+        await other.delete_session(**WHO, session_id="s1")
+        new = await other.create_session(**WHO, session_id="s1")
+        await mine.append_event(new, said("after"))
+        with pytest.raises(StaleSessionError):
+            await mine.append_event(old, said("too late"))
+        found = await other.get_session(**WHO, session_id="s1")
+        assert [event.content.parts[0].text for event in found.events] == ["after"]
+        await mine.close()
+        await other.close()
+
+    run(main())
+
+
 def test_eight_keys_of_one_user_that_are_written_at_once_are_all_kept(url):
     async def main():
         services = [TurnlogSessionService(url) for _ in range(8)]

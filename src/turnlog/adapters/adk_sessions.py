@@ -114,13 +114,12 @@ class AdkSessions:
             row = await (log.find(t) if attempt else log.known(t))
             if row is None:
                 raise NotFound(f"there is no session {place.session[:80]!r}")
-            if row.incarnation != head.incarnation:
-                log.forget()
+            if attempt and row.incarnation != head.incarnation:
                 raise WrongHead
-            if row.last_seq != head.seq and attempt:
+            if attempt and row.last_seq != head.seq:
                 head = await _moved(t, row, head)
-            if row.last_seq != head.seq:
-                continue
+            if (row.incarnation, row.last_seq) != (head.incarnation, head.seq):
+                continue  # the row is of an earlier call
             # Most events have none: an entry of facts costs as much as the event.
             has_facts = not change.is_empty or head.seq - head.listed >= LISTED_TOGETHER
             put = await _put(t, row, event, change, head) if has_facts else {}
