@@ -1121,6 +1121,27 @@ def test_bad_urls_are_refused_and_say_what_is_wrong():
         TurnlogSessionService(uri="sqlite:a.db")
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [{"function_response": {"id": name, "name": "f", "response": {"x": "z" * 9_000_000}}} for name in ("c1", "c2")],
+        [{"function_call": {"name": "f", "args": {"x": "z" * 17_000_000}}}],
+        [{"text": "h"}, {"text": "中" * 6_000_000, "thought_signature": "YQ=="}],
+    ],
+    ids=["responses", "call", "words"],
+)
+def test_a_large_event_is_stored_once_whatever_makes_it_large(parts):
+    async def main():
+        service = TurnlogSessionService("memory:")
+        session = await service.create_session(**WHO, session_id="s1")
+        event = Event(author="bot", content=types.Content.model_validate({"parts": parts}))
+        await service.append_event(session, event)
+        assert (await service.get_session(**WHO, session_id="s1")).events == [event]
+        await service.close()
+
+    run(main())
+
+
 def test_what_json_cannot_hold_is_a_type_error_and_nothing_is_stored():
     async def main():
         service = TurnlogSessionService("memory:")

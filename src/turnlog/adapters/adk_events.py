@@ -46,9 +46,10 @@ def entry_of(event: EventJson, size: int = 0) -> Entry:
             return ToolResult(tool_use_id=call_id, content=words, is_error=is_failed(rest), raw=raw)
         case _:
             blocks = blocks_of(parts, str(event.get("id") or ""))
-            if not blocks:
+            kept = _raw(event, parts, _parts_of(blocks))
+            if not blocks or (kept is event and _bytes_of(parts) > PROJECTED_MAX_BYTES):
                 return Foreign(raw={OPAQUE: event})
-            return _message(event, parts, blocks, _raw(event, parts, _parts_of(blocks)))
+            return _message(event, parts, blocks, kept)
 
 
 def _message(event: EventJson, parts: list[EventPart], blocks: list[Block], kept: EventJson) -> User | Assistant:
@@ -56,6 +57,10 @@ def _message(event: EventJson, parts: list[EventPart], blocks: list[Block], kept
     if event.get("author") == "user" or any("function_response" in part for part in parts):
         return User(content=blocks, raw=raw)
     return Assistant(content=blocks, model=_text(event.get("model_version")), usage=usage_of(event), raw=raw)
+
+
+def _bytes_of(parts: list[EventPart]) -> int:
+    return len(plain.as_json(parts).encode("utf-8", "surrogatepass"))
 
 
 def _raw(event: EventJson, parts: list[EventPart], given_back: list[EventPart]) -> EventJson:
