@@ -352,6 +352,17 @@ class TestRules:
 
         run(main())
 
+    def test_sessions_of_a_list_share_nothing(self, service):
+        async def main():
+            await service.create_session(**WHO, session_id="s1", state={"user:a": [1], "app:a": [1]})
+            await service.create_session(**WHO, session_id="s2")
+            first, second = (await service.list_sessions(**WHO)).sessions
+            first.state["user:a"].append(2)
+            first.state["app:a"].append(2)
+            assert second.state == {"user:a": [1], "app:a": [1]}
+
+        run(main())
+
     def test_ids_may_hold_any_text(self, service):
         async def main():
             names = ["%user", "%app", "%%user", "a:b", "a/b", "ü 中", "thread", "'; drop table", "A", "a"]

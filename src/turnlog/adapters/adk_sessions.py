@@ -61,6 +61,7 @@ from .adk_state import (
     user_key,
     values_of,
 )
+from .blocks import copied
 from .kept_entries import kept_entries
 from .session_log import AGENT, READ_MAX, LiveEntries, SessionLog, key_of
 
@@ -206,7 +207,7 @@ class AdkSessions:
                     continue
                 if place.user not in states:
                     states[place.user] = values_of(await self._state(t, place.user_key))
-                state = merged(values_of(facts), states[place.user], of_app)
+                state = merged(values_of(facts), copied(states[place.user]), copied(of_app))
                 updated = await _updated(t, row, heads[0])
                 head = AdkHead(row.incarnation, row.last_seq, heads[0].seq)
                 found.append(StoredSession(place, head, updated, state))
