@@ -403,6 +403,20 @@ def test_a_conflict_is_theirs_and_ours_and_changes_nothing(url):
     run(main())
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])
+def test_what_a_caller_does_to_a_loaded_message_is_not_stored(kind, tmp_path):
+    async def main():
+        store = TurnlogConversationStore("memory:" if kind == "memory" else url_of(kind, tmp_path))
+        call = ToolCallPart("f", {"a": [1]}, "c1")
+        [entry] = await store.save(Conversation(conversation_id="ann", messages=[ModelResponse(parts=[call])]))
+        for found in (await store.load("ann")).messages[0], (await store.read_entry(entry.id)).message:
+            found.parts[0].args["a"].append(2)
+        assert (await store.load("ann")).messages[0].parts == [call]
+        store.close()
+
+    run(main())
+
+
 def test_of_many_writers_at_once_one_succeeds_each_time(url):
     async def main():
         stores = [TurnlogConversationStore(url) for _ in range(4)]

@@ -12,7 +12,7 @@ stored conversation keeps every message, and an undo shows them to the model aga
 """
 
 import json
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -25,6 +25,7 @@ from ..core.session import Session, active
 from ..errors import Conflict, NotFound, TurnlogError, UsageError
 from ..library import Turnlog
 from ..turns.own_call import Summarise
+from .blocks import copied
 from .call_guard import CallGuard, CallSession
 from .framework import framework
 from .not_storable import NotStorable, is_endless
@@ -160,7 +161,7 @@ class TurnlogConversationStore(ConversationStore):
             found = await self.holder.call(lambda t: self.conversations.history(t, head_id, limit))
         except NotFound as error:
             raise EntryGone(str(error)) from error
-        messages = ModelMessagesTypeAdapter.validate_python([one.held["message"] for one in found])
+        messages = _messages([one.held for one in found])
         return [_entry(one.held, message) for one, message in zip(found, messages, strict=True)]
 
     def close(self) -> None:
@@ -212,8 +213,13 @@ def _item(entry: ConversationEntry) -> Json:
 
 def _entry(held: Json, message: ModelMessage | None = None) -> ConversationEntry:
     if message is None:
-        [message] = ModelMessagesTypeAdapter.validate_python([held["message"]])
+        [message] = _messages([held])
     return ConversationEntry(id=held["id"], parent_id=held["parent"], message=message, kind=held["kind"])
+
+
+def _messages(held: Iterable[Json]) -> list[ModelMessage]:
+    """For the caller alone: what a message takes over as it is, such as the arguments of a call, is copied."""
+    return ModelMessagesTypeAdapter.validate_python([copied(one["message"]) for one in held])
 
 
 def fits(
