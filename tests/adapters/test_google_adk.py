@@ -816,6 +816,20 @@ def test_a_session_that_another_service_has_created_anew_takes_an_event_at_once(
     run(main())
 
 
+def test_half_a_character_in_the_name_of_a_model_does_not_hide_the_sessions(url):
+    async def main():
+        service = TurnlogSessionService(url)
+        session = await service.create_session(**WHO, session_id="s1")
+        usage = types.GenerateContentResponseUsageMetadata(prompt_token_count=5)
+        event = said("hello", "bot", model_version="\ud800", usage_metadata=usage)
+        await service.append_event(session, event)
+        assert [one.id for one in (await service.list_sessions(**WHO)).sessions] == ["s1"]
+        assert (await service.get_session(**WHO, session_id="s1")).events == [event]
+        await service.close()
+
+    run(main())
+
+
 def test_eight_keys_of_one_user_that_are_written_at_once_are_all_kept(url):
     async def main():
         services = [TurnlogSessionService(url) for _ in range(8)]

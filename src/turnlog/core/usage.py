@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from . import prices
-from .entries import Assistant
+from .entries import Assistant, clean
 
 MODELS_MAX = 8
 """Models that a row tells apart; the others are counted together, without a name and so without a price."""
@@ -49,7 +49,8 @@ def use_of(entry: Assistant) -> ModelUse | None:
     if not figures:
         return None
     counts = [0 if (value := figures.get(name)) is None else _count(value) for name in _NAMES]
-    return ModelUse(entry.model or "", *counts) if any(counts) else None
+    # A row is JSON that must be readable: half a character in a name would hide every session of a list.
+    return ModelUse(clean(entry.model or ""), *counts) if any(counts) else None
 
 
 _NAMES = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
