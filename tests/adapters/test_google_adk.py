@@ -390,7 +390,7 @@ class TestRules:
 NAME = st.sampled_from(["s1", "s2"])
 KEY = st.sampled_from(["a", "b", "user:a", "user:b", "app:a", "temp:a", ""]) | st.text(st.characters(), max_size=5)
 VALUE = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False),
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 ) | st.text(st.characters(), max_size=8)

@@ -31,7 +31,7 @@ from turnlog.core.guard import Limits  # noqa: E402 - only if the package is the
 ADAPTER = "turnlog.adapters.openai_agents"
 TEXT = st.text(st.characters(), max_size=12)  # with NUL and lone surrogates
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,
 )

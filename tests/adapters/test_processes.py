@@ -18,11 +18,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = int(os.environ.get("EXAMPLES", "10"))
 TEXT = st.text(st.characters(), max_size=20)
 JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXT,
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )

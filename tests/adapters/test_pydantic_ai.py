@@ -79,7 +79,7 @@ def answered(text):
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-ARGS = st.none() | WORDS | st.dictionaries(WORDS, st.none() | st.integers(0, 9) | WORDS, max_size=2)
+ARGS = st.none() | WORDS | st.dictionaries(WORDS, st.none() | st.integers(-(2**70), 2**70) | WORDS, max_size=2)
 CALL = st.sampled_from(["c1", "c2"])
 REQUEST_PART = st.one_of(
     st.builds(UserPromptPart, content=WORDS, timestamp=st.just(NOW)),

@@ -5,8 +5,10 @@ import math
 import pytest
 
 from turnlog import Assistant, Compaction, Foreign, Received, Shortened, Status, Title, ToolResult, UsageError, User
+from turnlog.codecs import native
 from turnlog.core.block_text import blocks_of, text_block
 from turnlog.core.content import REQUIRED, accepted, check_json, encodable, is_blank, salvaged
+from turnlog.core.entries import Facts
 from turnlog.core.wellformed import accepted as accepted_entry
 
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
@@ -107,7 +109,10 @@ for _ in range(300):
         ([{"type": "tool_use", "id": "c", "name": "n", "input": {"a": b"x"}}], r"content\[0\].input.a is bytes"),
         ([{"type": "tool_use", "id": "c", "name": "n", "input": [math.nan]}], r"content\[0\].input\[0\] is float"),
         ([{"type": "tool_use", "id": "c", "name": "n", "input": {"n": 5, "x": {1}}}], r"content\[0\].input.x is set"),
-        ([{"type": "tool_use", "id": "c", "name": "n", "input": 2**64}], r"content\[0\].input is an integer"),
+        (
+            [{"type": "tool_use", "id": "c", "name": "n", "input": 2**64}],
+            r"input is an integer of 65 bits",
+        ),
         ([{"type": "tool_use", "id": "c", "name": "n", "input": {5: 1}}], "has a key that is not text: 5"),
         ([{"type": "tool_result", "tool_use_id": "c", "is_error": "no"}], r"content\[0\].is_error is text"),
         ([{"type": "tool_result", "tool_use_id": "c", "content": 5}], r"content\[0\].content is an integer"),
@@ -231,3 +236,18 @@ def test_content_as_blocks_is_one_block_for_a_text_and_the_blocks_themselves_oth
     blocks = [text_block("a"), {"type": "image", "source": {}}]
     assert blocks_of("a") == [{"type": "text", "text": "a"}]
     assert blocks_of(blocks) is blocks
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 2**4096 - 1, -(2**4096) + 1])
+def test_a_large_integer_is_kept_where_only_its_program_reads_it(number):
+    for body in (Foreign(raw={"n": [number]}), User(content="a", raw={"n": number}), Facts(app="a", put={"n": number})):
+        assert native.decode(native.encode_stored(accepted_entry(body))) == accepted_entry(body)
+    with pytest.raises(UsageError, match="is an integer of"):
+        accepted_entry(Assistant(content=[{"type": "tool_use", "id": "c", "name": "n", "input": {"n": number}}]))
+    with pytest.raises(UsageError, match="is an integer of"):
+        accepted_entry(Assistant(content="a", usage={"input_tokens": number}))
+
+
+def test_an_integer_that_python_could_not_read_again_is_refused():
+    with pytest.raises(UsageError, match=r"raw.n is an integer of 4097 bits"):
+        accepted_entry(Foreign(raw={"n": 2**4096}))

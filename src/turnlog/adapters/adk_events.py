@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from ..core import plain
 from ..core.entries import Assistant, Block, Content, Entry, Foreign, ToolResult, User
 from ..core.strict_json import fields_in
+from .blocks import counts_in, input_of
 
 EventJson: TypeAlias = dict[str, Any]
 EventPart: TypeAlias = dict[str, Any]
@@ -115,7 +116,7 @@ def _block(part: EventPart, name: str) -> Block | None:
                 "type": "tool_use",
                 "id": str(call.get("id") or name),
                 "name": str(call.get("name") or "unnamed"),
-                "input": call.get("args") or {},
+                "input": input_of(call.get("args") or {}),
             }
         case {"function_response": dict()}:
             response = fields_in(part["function_response"])
@@ -177,12 +178,7 @@ def _part(block: Block) -> EventPart:
 
 
 def usage_of(event: EventJson) -> dict[str, Any] | None:
-    counts = fields_in(event.get("usage_metadata"))
-    if not counts:
-        return None
-    names = {"prompt_token_count": "input_tokens", "candidates_token_count": "output_tokens"}
-    found = {ours: counts[theirs] for theirs, ours in names.items() if isinstance(counts.get(theirs), int)}
-    return found or None
+    return counts_in(event.get("usage_metadata"), "prompt_token_count", "candidates_token_count")
 
 
 def _text(value: Any) -> str | None:

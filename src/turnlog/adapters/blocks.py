@@ -1,12 +1,15 @@
 """Content of other programs' messages as blocks."""
 
 import json
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from ..core import content as contents, plain
 from ..core.entries import Block, Content
 from ..core.strict_json import fields_in
+from ..core.usage import is_count
 from ..errors import UsageError
+
+Counts: TypeAlias = dict[str, Any]
 
 
 def copied(value: Any) -> Any:
@@ -17,15 +20,20 @@ def copied(value: Any) -> Any:
 
 
 def input_of(arguments: Any) -> Any:
-    """The arguments of a call; text that is not JSON stays as it is."""
-    if not isinstance(arguments, str):
-        return arguments
+    """The arguments of a call; text that is not JSON stays as it is, and what no block can hold becomes text."""
     try:
-        found: Any = json.loads(arguments)
+        found: Any = json.loads(arguments) if isinstance(arguments, str) else arguments
         contents.check_json(found, "arguments")
     except (ValueError, RecursionError, UsageError):
-        return arguments
+        return arguments if isinstance(arguments, str) else str(arguments)
     return found
+
+
+def counts_in(given: Any, input_tokens: str = "input_tokens", output_tokens: str = "output_tokens") -> Counts | None:
+    """The counts of tokens that a framework has under these names."""
+    counts = fields_in(given)
+    found = {"input_tokens": counts.get(input_tokens), "output_tokens": counts.get(output_tokens)}
+    return {name: count for name, count in found.items() if is_count(count)} or None
 
 
 def content_of(content: Any) -> Content:

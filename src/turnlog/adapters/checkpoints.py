@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeAlias, cast
 from msgspec import Struct
 
 from ..core.strict_json import fields_in
+from .not_storable import NotStorable
 from .serialised_messages import SerialisedElement, SerialisedMessages
 
 APP = "langgraph"
@@ -137,16 +138,24 @@ def encoded_channel(
     return ChannelFacts(name, key, stored, elements_prefix(place), elements, is_new)
 
 
+def serialised(serde: Serializer, value: Any) -> SerializedValue:
+    """NotStorable if LangGraph's serializer cannot write the value."""
+    try:
+        return serde.dumps_typed(value)
+    except TypeError as error:
+        raise NotStorable(f"a value cannot be stored: {error}", hint="LangGraph's serializer must know it.") from error
+
+
 def encoded(serde: Serializer, value: Any, known: SerialisedMessages) -> tuple[Any, Sequence[SerialisedElement]]:
     """(the value as a fact, its elements)"""
     if type(value) is not list or len(cast("list[Any]", value)) < ELEMENTS_MIN:
-        return list(serde.dumps_typed(value)), ()
+        return list(serialised(serde, value)), ()
     elements = known.elements(cast("list[Any]", value), serde, partial(_element, serde))
     return {"list": [name for name, _ in elements]}, elements
 
 
 def _element(serde: Serializer, item: Any) -> SerialisedElement:
-    kind, data = serde.dumps_typed(item)
+    kind, data = serialised(serde, item)
     return digest(kind.encode() + b"\0" + data), [kind, bytes(data)]
 
 

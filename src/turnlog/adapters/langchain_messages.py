@@ -4,11 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, cast
 
-from ..core import content as contents, plain
+from ..core import plain
 from ..core.entries import Assistant, Block, Content, Entry, ToolResult, Transcript, User
 from ..core.guard import Limits
-from ..errors import UsageError
-from .blocks import block_of, content_of
+from .blocks import block_of, content_of, counts_in, input_of
 from .fitting import NO_CALL, NO_RESULT
 
 _IN_CALLS = ("tool_use", "tool_call", "server_tool_call", "function_call", "tool_call_chunk")
@@ -50,7 +49,8 @@ def entry_of(message: LangChainMessage) -> Entry | None:
         case "human":
             return User(content=content_of(message.content))
         case "ai":
-            return Assistant(content=_answer(message), model=_model(message), usage=_usage(message))
+            usage = counts_in(getattr(message, "usage_metadata", None))
+            return Assistant(content=_answer(message), model=_model(message), usage=usage)
         case "tool" | "function":
             call_id = str(getattr(message, "tool_call_id", "") or getattr(message, "name", "") or "")
             failed = getattr(message, "status", "") == "error"
@@ -65,7 +65,7 @@ def _answer(message: LangChainMessage) -> list[Block]:
     blocks = [block_of(part) for part in parts if not _is_left_out(part)]
     calls = cast("list[dict[str, Any]]", getattr(message, "tool_calls", None) or [])
     blocks += [
-        {"type": "tool_use", "id": call["id"], "name": call["name"], "input": _plain(call.get("args"))}
+        {"type": "tool_use", "id": call["id"], "name": call["name"], "input": input_of(call.get("args"))}
         for call in calls
         if call.get("id") and call.get("name")
     ]
@@ -76,24 +76,9 @@ def _is_left_out(part: Any) -> bool:
     return isinstance(part, dict) and cast("dict[str, Any]", part).get("type") in (*_IN_CALLS, *_UNSEEN)
 
 
-def _plain(args: Any) -> Any:
-    """The arguments of a call; as text if JSON cannot hold them: the graph may hold any objects."""
-    try:
-        contents.check_json(args, "args")
-    except UsageError:
-        return str(cast("object", args))
-    return args
-
-
 def _model(message: LangChainMessage) -> str | None:
     name = cast("dict[str, Any]", getattr(message, "response_metadata", None) or {}).get("model_name")
     return name if isinstance(name, str) else None
-
-
-def _usage(message: LangChainMessage) -> dict[str, Any] | None:
-    given = cast("dict[str, Any]", getattr(message, "usage_metadata", None) or {})
-    counts = {name: given[name] for name in ("input_tokens", "output_tokens") if isinstance(given.get(name), int)}
-    return counts or None
 
 
 class LangChainDialect:

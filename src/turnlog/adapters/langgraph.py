@@ -188,22 +188,17 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         inner = cast("dict[str, Any]", {name: value for name, value in checkpoint.items() if name != "channel_values"})
         values = checkpoint["channel_values"]
         versions = {**checkpoint["channel_versions"], **new_versions}
-        stored = StoredCheckpoint(
-            parent.ns,
-            checkpoint["id"],
-            parent.id,
-            self.serde.dumps_typed(inner),
-            self.serde.dumps_typed(get_checkpoint_metadata(config, metadata)),
-            {},
-        )
         serde = self.serde
+        written = checkpoints.serialised(serde, inner)
+        about = checkpoints.serialised(serde, get_checkpoint_metadata(config, metadata))
+        stored = StoredCheckpoint(parent.ns, checkpoint["id"], parent.id, written, about, {})
         known = [
             checkpoints.encoded_channel(serde, parent.ns, n, versions[n], v, self._serialised)
             for n, v in values.items()
             if n in versions
         ]
-        loose = {name: list(serde.dumps_typed(value)) for name, value in values.items() if name not in versions}
-        stored.inline.update(loose)
+        loose = {name: value for name, value in values.items() if name not in versions}
+        stored.inline.update({name: list(checkpoints.serialised(serde, value)) for name, value in loose.items()})
         return thread, NewCheckpoint(stored, known, self._projected(parent.ns, values))
 
     def _projected(self, ns: str, values: dict[str, Any]) -> "list[Any]":
@@ -226,7 +221,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     def _pending(self, writes: Sequence[tuple[str, Any]], task: str, path: str) -> "list[PendingFact]":
         return [
-            PendingFact(task, WRITES_IDX_MAP.get(channel, n), channel, path, self.serde.dumps_typed(value))
+            PendingFact(task, WRITES_IDX_MAP.get(channel, n), channel, path, checkpoints.serialised(self.serde, value))
             for n, (channel, value) in enumerate(writes)
         ]
 

@@ -16,7 +16,7 @@ from ..core.entries import Assistant, Block, Content, Entry, Foreign, Message, T
 from ..core.guard import Limits
 from ..core.strict_json import fields_in
 from ..errors import UsageError
-from .blocks import input_of
+from .blocks import counts_in, input_of
 from .fitting import NO_CALL, NO_RESULT
 from .framework import framework
 
@@ -62,8 +62,8 @@ def message_of(message: dict[str, Any]) -> Message | None:
     parts = [fields_in(part) for part in message.get("parts") or ()]
     if message.get("kind") == "response":
         blocks = [block for part in parts for block in _answer_blocks(part)]
-        name = message.get("model_name")
-        return Assistant(content=blocks, model=name if isinstance(name, str) else None, usage=_usage(message))
+        name, usage = message.get("model_name"), counts_in(message.get("usage"))
+        return Assistant(content=blocks, model=name if isinstance(name, str) else None, usage=usage)
     returns = [part for part in parts if _is_return(part)]
     blocks = [block for part in parts for block in _prompt_blocks(part)]
     if len(returns) == 1 and not blocks:
@@ -134,20 +134,13 @@ def _answer_blocks(part: dict[str, Any]) -> list[Block]:
         case {"part_kind": "text", "content": str(text)}:
             return [{"type": "text", "text": text}] if text else []
         case {"part_kind": "tool-call", "tool_name": str(name), "tool_call_id": str(call_id)} if name and call_id:
-            args: Any = part.get("args")
-            given: Any = input_of(args) if isinstance(args, str) else args or {}
-            return [{"type": "tool_use", "id": call_id, "name": name, "input": given}]
+            return [{"type": "tool_use", "id": call_id, "name": name, "input": input_of(part.get("args") or {})}]
         case {"part_kind": str(kind)} if kind in _UNSEEN:
             return []
         case {"part_kind": str(kind)}:
             return [{"type": "text", "text": f"[{kind}]"}]
         case _:
             return []
-
-
-def _usage(message: dict[str, Any]) -> dict[str, Any] | None:
-    given = fields_in(message.get("usage"))
-    return {name: given[name] for name in ("input_tokens", "output_tokens") if isinstance(given.get(name), int)} or None
 
 
 class PydanticItem(Struct, frozen=True):

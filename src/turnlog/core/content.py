@@ -18,6 +18,8 @@ from .entries import NESTING_MAX, Block, Content, clean, text_block
 SHAPES = "Give text, or a list of blocks such as {'type': 'text', 'text': '…'}."
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 """The integers that JSON decoders of most languages accept."""
+WIDE_BITS = 4_096
+"""Of integers in values that are only given back to their program. Python reads no number of more than 4,300 digits."""
 
 _CALL = {"id": str, "name": str}
 """The input may be anything: if a model wrote no valid JSON, it is kept as it is, and history shows it as an object."""
@@ -108,10 +110,13 @@ def is_blank(content: Content) -> bool:
     return all(block.get("type") == "text" and is_blank(block.get("text") or "") for block in content)
 
 
-def check_json(value: Any, where: str) -> None:
-    """Refuses values that JSON cannot hold: bytes, NaN, sets, keys that are not text, circular references."""
+def check_json(value: Any, where: str, *, wide: bool = False) -> None:
+    """Refuses values that JSON cannot hold: bytes, NaN, sets, keys that are not text, circular references.
+
+    `wide`: integers of more than 64 bits are accepted, because no model and no other program will read them.
+    """
     if not _is_json(value, 0):
-        _check_json(value, where, ())
+        _check_json(value, where, (), wide)
 
 
 def _is_json(value: Any, depth: int) -> bool:
@@ -128,12 +133,14 @@ def _is_json(value: Any, depth: int) -> bool:
     return kind is float and math.isfinite(value)
 
 
-def _check_json(value: Any, where: str, around: tuple[int, ...]) -> None:
+def _check_json(value: Any, where: str, around: tuple[int, ...], wide: bool) -> None:
     match value:
         case None | bool() | str():
             return
-        case int() if INT_MIN <= value <= INT_MAX:
+        case int() if INT_MIN <= value <= INT_MAX or (wide and value.bit_length() <= WIDE_BITS):
             return
+        case int():
+            raise UsageError(f"{where} is an integer of {value.bit_length()} bits", hint="Give it as text.")
         case float() if math.isfinite(value):
             return
         case dict() | list() | tuple() if id(cast("Any", value)) in around or len(around) > NESTING_MAX:
@@ -142,10 +149,10 @@ def _check_json(value: Any, where: str, around: tuple[int, ...]) -> None:
             for key, item in cast("dict[Any, Any]", value).items():
                 if not isinstance(key, str):
                     raise UsageError(f"{where} has a key that is not text: {key!r}", hint="Use plain JSON values.")
-                _check_json(item, f"{where}.{key}", (*around, id(cast("Any", value))))
+                _check_json(item, f"{where}.{key}", (*around, id(cast("Any", value))), wide)
         case list() | tuple():
             for index, item in enumerate(cast("list[Any]", value)):
-                _check_json(item, f"{where}[{index}]", (*around, id(cast("Any", value))))
+                _check_json(item, f"{where}[{index}]", (*around, id(cast("Any", value))), wide)
         case _:
             raise UsageError(f"{where} is {_kind_name(value)}, which JSON cannot hold", hint="Use plain JSON values.")
 

@@ -93,7 +93,7 @@ def accepted(body: Facts) -> Facts:
     if isinstance(body.put, _Packed):  # a store that collects appends checks them twice
         return body
     put = _Packed((key, packed(value)) for key, value in body.put.items())
-    check_json({**put}, "put")
+    check_json({**put}, "put", wide=True)
     return replace(body, put=put)
 
 

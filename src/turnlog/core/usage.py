@@ -48,7 +48,7 @@ def use_of(entry: Assistant) -> ModelUse | None:
     figures = entry.usage
     if not figures:
         return None
-    counts = [0 if (value := figures.get(name)) is None else _count(value) for name in _NAMES]
+    counts = [0 if (value := figures.get(name)) is None else value if is_count(value) else 0 for name in _NAMES]
     # A row is JSON that must be readable: half a character in a name would hide every session of a list.
     return ModelUse(clean(entry.model or ""), *counts) if any(counts) else None
 
@@ -56,9 +56,8 @@ def use_of(entry: Assistant) -> ModelUse | None:
 _NAMES = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
-def _count(value: Any) -> int:
-    is_count = isinstance(value, int) and value.__class__ is not bool and 0 <= value <= COUNT_MAX
-    return value if is_count else 0
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and value.__class__ is not bool and 0 <= value <= COUNT_MAX
 
 
 def added(used: tuple[ModelUse, ...], more: ModelUse) -> tuple[ModelUse, ...]:

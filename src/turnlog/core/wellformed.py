@@ -46,7 +46,7 @@ def accepted(body: Any) -> Entry:
     if body.unknown is not None:
         _check_unknown(body.unknown)
     if body.raw is not None:
-        contents.check_json(body.raw, "raw")
+        contents.check_json(body.raw, "raw", wide=True)
     if kind in _WITH_CONTENT:
         return _with_content(body, new)
     if kind in _WITH_INPUT and body.input is not None:
@@ -65,7 +65,7 @@ def _with_facts(body: Facts, new: bool) -> Entry:
         raise UsageError(f"Facts.put is {shown(body.put)}", hint="It must be an object: names and values.")
     if new:
         return facts.accepted(body)
-    contents.check_json({**body.put}, "put")
+    contents.check_json({**body.put}, "put", wide=True)
     return body
 
 
@@ -86,7 +86,7 @@ def _with_content(body: Any, new: bool) -> Entry:
 def _check_unknown(unknown: Any) -> None:
     if not isinstance(unknown, dict):
         raise UsageError(f"unknown is {shown(unknown)}", hint="It must be an object, or None.")
-    contents.check_json(unknown, "unknown")
+    contents.check_json(unknown, "unknown", wide=True)
 
 
 def _check_usage(usage: Any) -> None:
