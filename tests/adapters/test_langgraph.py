@@ -191,6 +191,18 @@ def test_an_element_of_a_list_is_stored_once(tmp_path):
     assert sum(asyncio.run(sizes())) < 50 * 1_400 + 46 * 4_000
 
 
+def test_a_write_is_kept_as_it_came_first_also_after_one_of_a_special_channel():
+    saver = TurnlogSaver("memory:")
+    place = saver.put(config(), empty_checkpoint(), {}, {})
+    saver.put_writes(place, [("__resume__", 0), ("a", 1)], "task")
+    saver.put_writes(place, [("b", 2), ("a", 3)], "task")
+    kept = [(channel, value) for _, channel, value in saver.get_tuple(place).pending_writes]
+    assert sorted(kept) == [("__resume__", 0), ("a", 1), ("b", 2)]
+    saver.put_writes(config(checkpoint_id="x", thread="other"), [], "task")
+    assert [*saver._holder.wait(saver._threads.names)] == ["t"], "nothing to write makes no thread"
+    saver.close()
+
+
 def test_prune_keeps_the_latest_with_its_writes_and_values_and_frees_the_rest(tmp_path):
     saver = TurnlogSaver(f"sqlite:{tmp_path}/a.db")
     configs = [put_messages(saver, messages(n)) for n in (1, 2, 3, 4)]

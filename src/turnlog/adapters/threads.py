@@ -209,22 +209,24 @@ class LangGraphThreads:
         log = self.log_of(thread)
         facts = {write.key(address): write for write in writes}
         once = [key for key, write in facts.items() if write.n >= 0]
-        there: set[str] = set()
-        for _ in range(RACES_MAX):
-            put = {key: write.fact for key, write in facts.items() if key not in there}
-            if not put:
-                return
+        if not facts:
+            return
+        for attempt in range(RACES_MAX):
             row = await log.open(t)
-            left = [key for key in once if key not in there]
             try:
-                expected = (APP, left[0], None) if left else None
+                # The append itself finds the first one; others may be there without it, after one of a special channel.
+                look = once if len(once) > 1 or attempt else []
+                there = {fact.key for fact in await self._facts(t, row, look)}
+                put = {key: write.fact for key, write in facts.items() if key not in there}
+                if not put:
+                    return
+                expected = next(((APP, key, None) for key in once if key not in there), None)
                 self._wrote(row, await log.append_to(t, row, [Facts(app=APP, put=put)], expect_fact=expected))
                 return
             except NotFound:
                 log.forget()
             except Conflict:
-                found = await t.store.facts(row.id, APP, keys=once, incarnation=row.incarnation)
-                there = {fact.key for fact in found}
+                continue
         raise Conflict("too many changes of this thread at once")
 
     async def get(
@@ -329,6 +331,9 @@ class LangGraphThreads:
             if self._looked.get(row.incarnation) == looked:  # otherwise they may have been erased before that look
                 self._known.put(row, read)
         return found
+
+    async def _facts(self, t: Turnlog, row: Session, keys: Sequence[str]) -> "list[Fact]":
+        return await t.store.facts(row.id, APP, keys=keys, incarnation=row.incarnation) if keys else []
 
     async def names(self, t: Turnlog) -> "list[str]":
         """All threads, in the order of their ids."""
