@@ -197,12 +197,15 @@ async def add(t):
 async def count(t):
     row = await t.session(KEY)
     return len([e for e in await t.store.read(row.id) if isinstance(e, User)])
-claim = Resident(sys.argv[1])
+async def identity(t):
+    return id(t)
+claim, other = Resident(sys.argv[1]), Resident(sys.argv[1])
 claim.wait(add)
+other.wait(identity)
 child = os.fork()
 if child == 0:
     claim.wait(add)
-    os._exit(0)
+    os._exit(claim.wait(identity) != other.wait(identity))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 claim.wait(add)
 print(claim.wait(count))

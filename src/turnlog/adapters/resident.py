@@ -171,8 +171,9 @@ class Resident:
         """The shared store at this place; a private one for `memory:`, and a new one after a fork."""
         loop = asyncio.get_running_loop()
         with _lock:
-            known = self._store or _shared.get(place)
-            store = known if known and known.loop is loop else SharedStore(loop, is_private=not place)
+            candidates = (self._store, _shared.get(place))
+            found = [one for one in candidates if one is not None and one.loop is loop]
+            store = found[0] if found else SharedStore(loop, is_private=not place)
             if place:
                 _shared[place] = store
             if store is not self._store:
