@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import turnlog
-from turnlog.errors import StoreError, TurnlogError, UsageError
+from turnlog.errors import StoreError, StoreUnavailable, TurnlogError, UsageError
 
 from .driving import ADAPTERS, every_adapter, find_spec, run
 
@@ -136,6 +136,26 @@ def test_a_store_that_was_removed_meanwhile_is_an_error_of_turnlogs(adapter, tmp
         (tmp_path / "store").write_text("a file now")
         with pytest.raises(TurnlogError):
             await ours.write("ann", 2)
+
+    run(work())
+
+
+@every_adapter
+def test_nothing_is_said_to_be_stored_in_a_database_that_was_removed_or_replaced(adapter, tmp_path):
+    async def work():
+        ours, path = adapter(f"sqlite:{tmp_path}/a.db"), tmp_path / "a.db"
+        await ours.write("ann", 1)
+        await ours.write("ann", 2)
+        path.rename(tmp_path / "b.db")
+        with pytest.raises(StoreUnavailable, match="removed"):
+            await ours.write("ann", 3)
+        path.write_bytes(b"")
+        with pytest.raises(StoreUnavailable, match="removed"):
+            await ours.write("ann", 3)
+        path.unlink()
+        (tmp_path / "b.db").rename(path)
+        await ours.write("ann", 3)
+        assert await ours.read("ann") == [1, 2, 3]
 
     run(work())
 

@@ -37,6 +37,7 @@ class SqliteConnection:
             raise
         if read_only:
             self._db.pragma("query_only", True)
+        self._file = None if read_only else _file_at(self.path)
 
     @classmethod
     def with_log(cls, path: Path | str, *, synchronous: str, busy_ms: int, secure: bool = False) -> "SqliteConnection":
@@ -100,9 +101,25 @@ class SqliteConnection:
     def in_transaction(self) -> bool:
         return not self._db.get_autocommit()
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether its file is still the one at its path. SQLite does not ask: what it writes to a file that was removed
+        or replaced is gone with the process.
+        """
+        return self._file is None or _file_at(self.path) == self._file
+
     def close(self) -> None:
         self._db.close()
         self._place.close()
+
+
+def _file_at(path: str) -> tuple[int, int] | None:
+    """None: there is no such file, as for a database in memory."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

@@ -170,6 +170,8 @@ class SqliteWriter:
         answers: Answers = []
         db.run("BEGIN" if db.read_only else "BEGIN IMMEDIATE")
         try:
+            if not db.is_in_place:
+                raise _gone(db.path)
             if db.data_version != self._version:
                 self._forget()
             for change in changes:
@@ -192,6 +194,12 @@ class SqliteWriter:
             self._jobs.put(None)
             self._thread.join()
             self._thread = None
+
+
+def _gone(path: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the database {path} was removed or replaced while it was open", hint="Close the store, and open it again."
+    )
 
 
 def _roll_back(db: SqliteConnection) -> None:
