@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import gc
+import inspect
 import os
 import subprocess
 import sys
@@ -331,6 +332,20 @@ def test_trio_callers_wait_in_a_thread(engine):
         return await engine.arun(give("trio"))
 
     assert trio.run(main) == "trio"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_trio_caller_that_was_cancelled_before_leaves_no_coroutine_behind(engine):
+    trio = pytest.importorskip("trio")
+    never = give("trio")
+
+    async def main():
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await engine.arun(never)
+
+    trio.run(main)
+    assert inspect.getcoroutinestate(never) == inspect.CORO_CLOSED
 
 
 def test_a_coroutine_that_is_cancelled_before_its_first_step_ends_with_an_error(engine):

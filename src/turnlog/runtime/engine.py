@@ -171,7 +171,10 @@ class Engine:
     async def _run_for_trio(self, coroutine: Coroutine[Any, Any, T], in_place_s: float) -> T:
         in_thread = import_module("trio.to_thread").run_sync
         if not in_place_s:
-            return await in_thread(self.run, coroutine)
+            try:
+                return await in_thread(self.run, coroutine)
+            finally:
+                coroutine.close()  # a caller that was cancelled before gets no thread
         job = self._job(coroutine)
         return job.outcome.result() if job.ends_within(in_place_s) else await in_thread(job.outcome.result)
 
