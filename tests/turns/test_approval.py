@@ -372,6 +372,27 @@ def test_an_answer_that_comes_too_late_denies_the_call_though_no_process_noticed
     run(main())
 
 
+def test_an_answer_comes_too_late_also_for_a_row_from_before_the_question(url):
+    clock = FixedClock()
+
+    async def main():
+        async with opened(url) as t:
+            before = (await t.session(KEY)).row
+        async with asked(url, clock=clock):
+            pass
+        clock.advance(hours=25)
+        sent = Sent()
+        async with opened(url, ScriptedProvider([{"text": "finished."}]), tools=[sent.tool], clock=clock) as t:
+            with pytest.raises(Conflict, match="too long"):
+                await t.approve(before, "c1")
+            await until(lambda: t._parts.agents._provider.prompts)
+            await t.queue.idle()
+            assert results(await log(t)) == ["denied: nobody answered in time"]
+            assert sent.to == []
+
+    run(main())
+
+
 def test_an_answer_to_an_earlier_question_never_approves_a_later_one_with_the_same_id(url):
     async def main():
         async with asked(url, ASK, call("send", to="bob")) as (t, task, events, sent):

@@ -86,6 +86,7 @@ class ApprovalVerbs(FileVerbs):
 
     async def _answer(self, row: Session, body: ApprovalAnswer) -> ApprovalAnswer:
         """A question whose time is over counts as denied, also if no process has noticed it yet."""
+        row = await self._finder.now(row)  # it may be older than the question
         late = any(one.call == body.call and 0 < one.expires <= self._clock() for one in row.approvals)
         if late:
             body = ApprovalAnswer(call=body.call, word="denied", by=BY_TURNLOG, words=EXPIRED, request=body.request)
