@@ -85,6 +85,19 @@ def test_choosing_the_same_again_writes_nothing_and_its_own_name_means_the_agent
     started(place, steps)
 
 
+def test_a_handle_by_id_knows_what_was_chosen_since_it_was_opened(place):
+    async def steps(t):
+        chat = await t.session(id=(await t.sessions.new(KEY)).id)
+        await chat.choose_model("offline")
+        assert (await t.model_of(chat)).name == "offline"
+        assert (await t.limits(chat)).window == 8_000
+        assert (await chat.choose_model("")).model == ""
+        assert (await t.sessions.get(chat.id)).model == ""
+        assert "small" in await chat.ask("who are you?")
+
+    started(place, steps, model_choices=["offline"])
+
+
 def test_what_the_settings_do_not_offer_is_refused_and_nothing_is_stored(place):
     async def steps(t):
         chat = await t.session(KEY)

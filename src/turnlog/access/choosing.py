@@ -23,7 +23,7 @@ class ModelVerbs(AccessBase):
 
     async def model_of(self, where: Where) -> AgentModel:
         """The model that answers the next message there: the chosen one, or the agent's own."""
-        found = await self._agents.of(await self._finder.opened(where))
+        found = await self._agents.of(await self._finder.now(where))
         return AgentModel(found.provider.model, found.limits.window)
 
     def models(self, agent: str) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ class ModelVerbs(AccessBase):
 
     async def choose_model(self, where: Where, model: str) -> Session:
         """From the next turn on, this model answers there: one of `models`. Empty: the agent's own."""
-        row = await self._finder.opened(where, write=True)
+        row = await self._finder.now(where, write=True)
         chosen = self.check_model(row.agent, model)
         if chosen == row.model:
             return row

@@ -45,9 +45,9 @@ class SessionFinder:
         place = await self.found(where, write=write)
         return place if isinstance(place, Session) else await self._sessions.open(place)
 
-    async def now(self, where: Where) -> Session:
+    async def now(self, where: Where, *, write: bool = False) -> Session:
         """The same, as the row is now."""
-        place = await self.found(where)
+        place = await self.found(where, write=write)
         if isinstance(place, SessionKey):
             return await self._sessions.open(place)
         return await self._sessions.get(place.id, incarnation=place.incarnation)

@@ -233,7 +233,7 @@ class Verbs(ApprovalVerbs, ModelVerbs):
 
     async def prompt(self, where: Where, *, at: int | None = None) -> Prompt:
         """Exactly what would be sent now, or was sent when the log ended at `at`."""
-        row = await self._finder.opened(where)
+        row = await self._finder.now(where)
         with_reply = not self._runner.journal.direct
         return await prompting.prompt_of(self.sessions, self._agents, row, at=at, with_reply=with_reply)
 
@@ -343,8 +343,8 @@ class Verbs(ApprovalVerbs, ModelVerbs):
             await self.sessions.delete(row.id, incarnation=row.incarnation)
 
     async def _ready(self, row: Session) -> Agent:
-        """The agent of a session, with the window that was learnt from refusals."""
-        agent = await self._agents.of(row)
+        """The agent of a session, with the model that is chosen now and the window that was learnt from refusals."""
+        agent = await self._agents.of(await self._finder.now(row))
         return agent.narrowed(await self._runner.windows.of(agent.place))
 
     async def _scaled(self, agent: Agent) -> Limits:
