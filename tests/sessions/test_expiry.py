@@ -196,6 +196,20 @@ def test_what_is_in_the_trash_takes_no_message_until_it_is_restored(url):
     run(story())
 
 
+def test_a_handle_of_a_session_in_the_trash_takes_messages_once_it_is_restored(url):
+    async def story():
+        async with opened(url, FixedClock(at("2026-01-01T00:00"))) as t:
+            row = await t.sessions.new(KEY)
+            await t.sessions.set_status(row.id, "trashed")
+            chat = await t.session(id=row.id)
+            with pytest.raises(turnlog.Conflict, match="in the trash"):
+                await ask(t, "one", where=chat)
+            await t.sessions.set_status(row.id, "inactive")
+            await ask(t, "two", where=chat)
+
+    run(story())
+
+
 def test_expiring_many_sessions_leaves_room_for_others_at_each_of_them(url):
     """Counted, not timed: somebody who is ready to run at any time gets to run between any two sessions."""
 

@@ -28,7 +28,10 @@ class SessionFinder:
         """The row, or the key that it can be opened at."""
         match meant(where):
             case Session() as row:
-                return self._sessions.admit(row, write=write)
+                self._sessions.admit(row, write=write)
+                if row.status == "trashed":  # it may have been restored since
+                    return await self._sessions.get(row.id, incarnation=row.incarnation)
+                return row
             case SessionKey() as key:
                 return self._sessions.own_key(key)
             case SessionById(id=session_id):
