@@ -536,3 +536,11 @@ def test_a_hit_of_search_shows_its_match_on_a_narrow_screen():
     assert line.startswith("…")
     assert len(line) <= 40
     assert around_match("short «hit»", 40) == "short «hit»"
+
+
+def test_a_hit_of_search_is_one_line_also_where_only_its_beginning_fits(typed, monkeypatch):
+    monkeypatch.setattr("turnlog.cli.chat.plain.columns_of_screen", lambda: 40)
+    out = typed("a needle in a haystack of many words", "/search needle", "/quit")
+    hits = [line for line in out.splitlines() if line.startswith("* ses-")]
+    assert hits
+    assert max(map(len, hits)) < 40

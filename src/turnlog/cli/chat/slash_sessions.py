@@ -119,7 +119,8 @@ async def search(chat: "Chat", console: "Console", rest: str) -> None:
         mark = "*" if hit.session_id == chat.row.id else " "
         about = f"{hit.time[:10]} [{hit.role}, {hit.state}]"
         head = escape(f"{mark} {hit.session_id} {hit.seq} {about} ")
-        console.show(head + around_match(inline(marked(hit)), console.columns - 1 - len(head)))
+        room = console.columns - 1
+        console.show(cut(head + around_match(inline(marked(hit)), room - len(head)), room))
     if not hits:
         console.show(chat.words("no_hits", words=inline(rest, 60)))
 
