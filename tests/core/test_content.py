@@ -238,7 +238,9 @@ def test_content_as_blocks_is_one_block_for_a_text_and_the_blocks_themselves_oth
     assert blocks_of(blocks) is blocks
 
 
-@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 2**4096 - 1, -(2**4096) + 1])
+@pytest.mark.parametrize(
+    "number", [2**64, -(2**63) - 1, 2**4096 - 1, -(2**4096) + 1], ids=["65", "-64", "4096", "-4096"]
+)
 def test_a_large_integer_is_kept_where_only_its_program_reads_it(number):
     for body in (Foreign(raw={"n": [number]}), User(content="a", raw={"n": number}), Facts(app="a", put={"n": number})):
         assert native.decode(native.encode_stored(accepted_entry(body))) == accepted_entry(body)
