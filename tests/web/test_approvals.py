@@ -81,3 +81,32 @@ def test_always_everywhere_is_a_button_for_administrators_and_the_next_call_runs
 
         visit(server, steps)
         assert "docs/*" in (server.home / "config.toml").read_text()
+
+
+def test_a_question_of_a_killed_server_can_be_answered_on_the_page_of_the_next_one(tmp_path):
+    with running(tmp_path / "home") as server:
+
+        async def ask(visitor):
+            await visitor.say("write abc to a.txt")
+            await visitor.page.locator(".card.approval").wait_for()
+            asked.append(visitor.page.url.rpartition("/")[2])
+
+        async def answer(visitor):
+            page = visitor.page
+            await visitor.goto(f"/chat/main/{asked[0]}")
+            card = page.locator(".card.approval")
+            await card.wait_for()
+            assert (await page.title()).startswith("● ")
+            assert "+abc" in await card.locator(".diff").inner_text()
+            await shot(page, "card-after-kill")
+            await card.get_by_role("button", name="Approve", exact=True).click()
+            await page.locator("#log .msg.assistant", has_text="created a.txt").last.wait_for()
+            await visitor.rest()
+            assert await card.count() == 0
+            assert not (await page.title()).startswith("● ")
+
+        asked = []
+        visit(server, ask)
+        server.restart()
+        visit(server, answer)
+        assert (server.home / "workspace" / "a.txt").read_text() == "abc"

@@ -7,6 +7,7 @@ slow reader gets fewer frames, not a longer queue.
     rows      a session that the reader may see has changed or is gone
     session   the end of a watched log, and whether a turn runs; `gone`: the session was deleted
     turn      one piece of a running turn (`turn_view`); `run` distinguishes attempts at the same turn
+    questions the calls of a watched log that wait for a person, unless a turn of this process tells them
     notice    what the turn is waiting for
     end       the turn has ended, and how
 """
@@ -23,7 +24,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from ...access import Access
-from ...core.events import CompactionEnd, CompactionStart, ErrorEvent, Event, Queued, Stopped
+from ...core import approvals, entries as kinds
+from ...core.events import CompactionEnd, CompactionStart, ErrorEvent, Event, Queued, Stopped, of_request
 from ...core.principals import is_home
 from ...core.session import Session
 from ...errors import NotFound, StoreUnavailable, TurnlogError
@@ -123,9 +125,12 @@ class Feed:
             try:
                 row = await self._access.sessions.get(session_id)
                 self._tell_end(row, row.last_seq)
+                asks = await self._tell_questions(row)
                 async with aclosing(self._access.watch(row, after=row.last_seq)) as entries:
                     async for entry in entries:
                         self._tell_end(row, entry.seq)
+                        if asks or isinstance(entry, kinds.Approval):
+                            asks = await self._tell_questions(await self._access.sessions.get(session_id))
             except NotFound:
                 pass
             except StoreUnavailable:
@@ -136,6 +141,16 @@ class Feed:
 
     def _tell_end(self, row: Session, seq: int) -> None:
         self._tell(("session", row.id), {"type": "session", "id": row.id, "seq": seq})
+
+    async def _tell_questions(self, row: Session) -> bool:
+        """Whether there are any. The process that asked may be another one, or gone."""
+        asked: list[kinds.Approval] = []
+        if row.waiting and self._access.running(row) is None:
+            entries = await self._access.sessions.read(row, after=row.approvals[0].seq - 1)
+            asked = approvals.unanswered(approvals.asked(entries))
+        events = [msgspec.to_builtins(of_request(one)) for one in asked]
+        self._tell(("questions", row.id), {"type": "questions", "id": row.id, "events": events})
+        return bool(asked)
 
     async def _follow_turns(self, session_id: str) -> None:
         """One turn of this process after another. A turn of another process is seen in the log."""

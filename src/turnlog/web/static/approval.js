@@ -36,6 +36,24 @@ export class Approvals {
     card.querySelector("[data-word=approved]")?.focus({ preventScroll: true });
   }
 
+  // The questions that wait in the log, where no frames of their turn come: a process that is gone has asked them, or
+  // another one. Their cards stand by themselves.
+  stored(requests) {
+    const waiting = new Set(requests.map((request) => String(request.seq)));
+    const cards = [...this.chat.live.querySelectorAll(":scope > [data-question]")];
+    const closed = cards.filter((card) => !waiting.has(card.dataset.question));
+    for (const card of closed) card.remove();
+    if (closed.length) this.settle();
+    for (const request of requests) this.ask(request, this.chat.live);
+  }
+
+  // No mark in the title when nothing waits any more.
+  settle() {
+    if (this.chat.live.querySelector("[data-waits]")) return;
+    document.title = document.title.replace(/^● /, "");
+    this.chat.notice("");
+  }
+
   async word(card, request, word, edited) {
     const body = { word: word === "denied" ? "denied" : "approved", seq: request.seq };
     if (word === "denied") body.words = card.querySelector("input").value;
@@ -57,10 +75,7 @@ export class Approvals {
   answered(answer) {
     const card = this.chat.live.querySelector(`[data-waits="${CSS.escape(answer.call_id)}"]`);
     card?.removeAttribute("data-waits");
-    if (!this.chat.live.querySelector("[data-waits]")) {
-      document.title = document.title.replace(/^● /, "");
-      this.chat.notice("");
-    }
+    this.settle();
     if (!card) return;
     const word = answer.word === "approved" ? "approval-approved" : "approval-denied";
     card.querySelector(".tag").textContent = say(word, answer.by);

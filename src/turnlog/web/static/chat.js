@@ -65,6 +65,7 @@ export class Chat {
     switch (frame.type) {
       case "session": this.grown(frame); break;
       case "turn": this.runs(frame); break;
+      case "questions": this.isAtTail && this.approvals.stored(frame.events); break;
       case "notice": this.notice(noticeOf(frame)); break;
       case "end": this.ended(frame); break;
     }
