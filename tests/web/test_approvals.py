@@ -110,3 +110,21 @@ def test_a_question_of_a_killed_server_can_be_answered_on_the_page_of_the_next_o
         server.restart()
         visit(server, answer)
         assert (server.home / "workspace" / "a.txt").read_text() == "abc"
+
+
+def test_a_question_does_not_take_the_focus_from_a_message_that_is_being_written(tmp_path):
+    with running(tmp_path / "home") as server:
+
+        async def steps(visitor):
+            page = visitor.page
+            await visitor.ask("hello")
+            await page.fill("#message", "half a mes")
+            body = {"message": "write abc to a.txt", "sessionId": page.url.rpartition("/")[2]}
+            with server.client() as client, client.stream("POST", "/api/agents/main/chat", json=body):
+                pass
+            await page.locator(".card.approval").wait_for()
+            await page.keyboard.type("sage ")
+            assert await page.input_value("#message") == "half a message "
+            assert not (server.home / "workspace" / "a.txt").exists()
+
+        visit(server, steps)

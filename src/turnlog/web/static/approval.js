@@ -33,7 +33,8 @@ export class Approvals {
     article.append(card);
     this.chat.notice(say("approval-asks"));
     document.title = `● ${document.title.replace(/^● /, "")}`;
-    card.querySelector("[data-word=approved]")?.focus({ preventScroll: true });
+    // Not while somebody writes: the next Enter or space would approve what was not read.
+    if (!document.activeElement?.value) card.querySelector("[data-word=approved]")?.focus({ preventScroll: true });
   }
 
   // The questions that wait in the log, where no frames of their turn come: a process that is gone has asked them, or
