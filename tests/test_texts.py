@@ -5,8 +5,14 @@ from string import Formatter
 
 import pytest
 
+from turnlog.channels.questions import question_text
+from turnlog.cli.chat.notes import question
+from turnlog.core.entries import Approval
+from turnlog.core.events import of_request
+from turnlog.server.pages.turn_view import question as questions_of_the_page
 from turnlog.server.pages.view import WEB
 from turnlog.texts import TABLE, Texts, of_header, of_locale
+from turnlog.texts.approval import REASONS
 
 SRC = WEB.parent
 MADE_UP = {
@@ -94,3 +100,15 @@ def test_a_choice_counts_before_what_the_browser_likes(chosen, accepted, languag
 )
 def test_the_locale_decides_the_language(env, language):
     assert of_locale(env) == language
+
+
+def test_why_a_call_waits_is_said_in_the_readers_language():
+    made = re.findall(r'"((?:this|every|it) [a-z ]+)"', (SRC / "tools" / "approval.py").read_text(encoding="utf-8"))
+    assert set(made) == set(REASONS)
+    request = Approval(seq=3, state="requested", call="c", tool="write_file", input={}, why="it changes something")
+    for language, why in (("en", "it changes something"), ("zh", "会更改内容")):
+        event = of_request(request)
+        assert why in question(event, Texts("terminal", language))[0].text
+        assert why in question_text(request, language)
+        assert questions_of_the_page(event, Texts("page", language))["why"] == why
+    assert Texts("page", "zh").reason("the words of a tool") == "the words of a tool"

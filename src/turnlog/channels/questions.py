@@ -190,7 +190,7 @@ def _is_offered(request: Approval) -> bool:
 def question_text(request: Approval, language: Language, *, is_open: bool = True) -> str:
     say = Texts("channel", language)
     what = shorten(request.preview or json.dumps(request.input, ensure_ascii=False), SHOWN_MAX_CHARS)
-    lines = [say("approval_asks", tool=request.tool, why=request.why), what]
+    lines = [say("approval_asks", tool=request.tool, why=say.reason(request.why)), what]
     if is_open and _is_offered(request):
         lines.append(say("approval_always_means", pattern=request.always))
     if is_open:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
+from .approval import REASONS
 from .channel import CHANNEL
 from .page import PAGE
 from .terminal import TERMINAL
@@ -29,6 +30,10 @@ class Texts:
         self.language: Language = language
         self._table = TABLE[part]
         self._index = LANGUAGES.index(language)
+
+    def reason(self, why: str) -> str:
+        """Why a call waits. The log has it in English; words that are not Turnlog's stay as they are."""
+        return REASONS.get(why, why) if self.language == "zh" else why
 
     def known(self, name: str) -> bool:
         return name in self._table

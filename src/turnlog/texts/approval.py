@@ -1,5 +1,13 @@
 """The texts about calls that wait for a person's approval."""
 
+REASONS: dict[str, str] = {
+    "this tool asks for approval": "此工具要求批准",
+    "every call waits for approval": "所有调用都需要批准",
+    "it runs something": "会执行操作",
+    "it changes something": "会更改内容",
+}
+"""Why a call waits, as the log says it → in Chinese."""
+
 PAGE: dict[str, tuple[str, str]] = {
     "approval_asks": ("waits for your approval", "等待你的批准"),
     "approval_approve": ("Approve", "批准"),

@@ -82,7 +82,7 @@ class TurnNotes:
 def question(request: events.ApprovalRequest, words: Texts) -> list[Note]:
     lines = request.preview.splitlines()
     call = Call(id=request.call_id, name=request.tool, input=request.input)
-    notes = [Note(f"? {describe_call(call)} · {request.why}", "strong")]
+    notes = [Note(f"? {describe_call(call)} · {words.reason(request.why)}", "strong")]
     notes += [Note(f"  {line}", _TONES.get(line[:1], "quiet")) for line in lines[:PREVIEW_LINES]]
     if len(lines) > PREVIEW_LINES:
         notes.append(Note(f"  … {words('more_lines', n=len(lines) - PREVIEW_LINES)}"))

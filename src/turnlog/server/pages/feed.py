@@ -34,7 +34,7 @@ from ...turns.stream import TurnStream
 from ..changes import SessionChanges
 from ..http import sse
 from ..recent_turns import RecentTurns
-from .turn_view import LiveTurnView
+from .turn_view import LiveTurnView, question
 from .view import Frame
 
 PAUSE_S = 0.06
@@ -148,7 +148,7 @@ class Feed:
         if row.waiting and self._access.running(row) is None:
             entries = await self._access.sessions.read(row, after=row.approvals[0].seq - 1)
             asked = approvals.unanswered(approvals.asked(entries))
-        events = [msgspec.to_builtins(of_request(one)) for one in asked]
+        events = [question(of_request(one), self._frame.t) for one in asked]
         self._tell(("questions", row.id), {"type": "questions", "id": row.id, "events": events})
         return bool(asked)
 

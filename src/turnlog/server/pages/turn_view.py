@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ...core import events
+from ...texts import Texts
 from ..markdown import GrowingText
 from .timeline import INPUT_MAX_CHARS, Card, as_json
 from .view import Frame, fill
@@ -30,6 +31,10 @@ class Piece(Struct, frozen=True):
     html: str = ""
     event: dict[str, Any] | None = None
     """Of an approval."""
+
+
+def question(request: events.ApprovalRequest, t: Texts) -> dict[str, Any]:
+    return {**msgspec.to_builtins(request), "why": t.reason(request.why)}
 
 
 class _Part:
@@ -67,7 +72,9 @@ class LiveTurnView:
                 part.card = Card(name=event.tool_call.name, input=as_json(event.tool_call.input, INPUT_MAX_CHARS))
             case events.ToolDone():
                 self._finish(event)
-            case events.ApprovalRequest() | events.ApprovalAnswered():
+            case events.ApprovalRequest():
+                self._begin("approval").event = question(event, self._frame.t)
+            case events.ApprovalAnswered():
                 self._begin("approval").event = msgspec.to_builtins(event)
             case events.GuardStage() if event.stage.startswith(MODEL):
                 self._begin("note").pieces.append(event.stage.removeprefix(MODEL))
