@@ -247,3 +247,22 @@ def test_a_restore_reads_the_file_twice_to_prove_it_and_to_write_it(url, tmp_pat
 
     asyncio.run(main())
     assert len(opened_files) == 2
+
+
+def test_a_backup_replaces_a_backup_and_no_other_file(tmp_path):
+    database, old = tmp_path / "sessions.db", tmp_path / "old.backup"
+    url = f"sqlite:{database}"
+    asyncio.run(fill(url, tmp_path))
+    before = database.read_bytes()
+    (tmp_path / "letter.txt").write_text("Dear Ann")
+    (tmp_path / "letter.gz").write_bytes(gzip.compress(b"Dear Ann"))
+    for other in (database, tmp_path / "letter.txt", tmp_path / "letter.gz", tmp_path):
+        with pytest.raises(UsageError, match="is not a backup"):
+            asyncio.run(backup(url, other))
+    assert database.read_bytes() == before
+    assert (tmp_path / "letter.txt").read_text() == "Dear Ann"
+    old.touch()
+    made = asyncio.run(backup(url, old))
+    old.write_bytes(old.read_bytes()[:-30])  # damaged
+    assert asyncio.run(backup(url, old)).digest == made.digest
+    assert check(old).digest == made.digest

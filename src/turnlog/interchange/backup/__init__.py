@@ -27,14 +27,14 @@ from ...convlog import ConvLog, Record, has_convlog, open_convlog
 from ...core.entries import Entry, Opened
 from ...core.paging import batches
 from ...core.query import PAGE_MAX
-from ...errors import Conflict, NotFound
+from ...errors import Conflict, NotFound, UsageError
 from ...memory import Memo, Memory, is_there, open_memory, place_of
 from ...sessions.copying import SPACES, all_ids, copy_fact, pages
 from ...sessions.reading import described
 from ...stores import LedgerFact, Progress, Store, open_store
 from ...stores.disk.files import disk_errors, sync_dir
 from ...stores.stamping import now_ms, timestamp
-from .archive import VERSION, ArchiveReader, ArchiveWriter, BackupCounts, BackupSummary
+from .archive import VERSION, ArchiveReader, ArchiveWriter, BackupCounts, BackupSummary, is_like_one
 
 FACTS_MAX = 1_000_000
 MADE_SUFFIX = ".part"
@@ -51,8 +51,13 @@ class Restored(Struct, frozen=True):
 
 
 async def backup(url: str, path: str | Path, *, progress: Progress | None = None) -> BackupSummary:
-    """Writes a backup of the store to a file. The file appears under its name once it is whole and synced."""
+    """Writes a backup of the store to a file. The file appears under its name once it is whole and synced.
+
+    It replaces an older backup, and no other file: who names the database here wants a copy of it, not its end.
+    """
     path = Path(path)
+    if path.exists() and not is_like_one(path):
+        raise UsageError(f"{path} exists already, and is not a backup", hint="Name the file that is to be written.")
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(url, create=False))
         with disk_errors(f"the backup {path} cannot be written"):

@@ -30,6 +30,8 @@ LINE_MAX_BYTES = 256 * 2**20
 """An entry has at most 32 MiB, which JSON can write with up to six bytes for one."""
 _FRAME = b'{"turnlog":'
 """How every line begins that is not an entry."""
+_FIRST = b'{"turnlog": "backup"'
+"""How the first line begins."""
 
 
 class BackupCounts(Struct, frozen=True):
@@ -72,6 +74,17 @@ class ArchiveWriter:
         last = {"turnlog": "end", "counts": counts, "digest": digest, "sha256": self._sha256.hexdigest()}
         self._file.write(_encoded(last) + b"\n")
         self._file.close()
+
+
+def is_like_one(path: Path) -> bool:
+    """Whether a file begins as a backup does, or is empty. The rest of it may be damaged."""
+    if not path.is_file():
+        return False
+    try:
+        with gzip.open(path, "rb") as file:
+            return file.read(len(_FIRST)) in (_FIRST, b"")
+    except (EOFError, zlib.error, OSError):
+        return False
 
 
 def _encoded(value: Any) -> bytes:
