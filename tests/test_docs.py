@@ -114,6 +114,13 @@ def test_every_python_block_runs_and_prints_what_the_page_says(page, tmp_path, m
             assert expected is None or printed == expected, f"{name_of(page)}, line {line}"
 
 
+def test_no_two_steps_of_the_tutorial_share_a_store():
+    """Who follows the steps in one directory must see what the pages say, as here, where each page has its own."""
+    steps = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+    used = [set(re.findall(r"sqlite:[\w.-]+", page.read_text(encoding="utf-8"))) for page in steps]
+    assert sum(map(len, used)) == len(set.union(*used)) == len(steps) - 1  # the list of steps has none
+
+
 def make_targets():
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     return set(re.findall(r"^([a-z][\w-]*):(?!=)", text, re.MULTILINE))
