@@ -91,7 +91,8 @@ async def rewind(chat: "Chat", console: "Console", rest: str) -> None:
     entries = (await chat.t.sessions.transcript(chat.row.id)).entries
     place = place_before(entries, count)
     if place is None:
-        console.show(chat.words("no_turns"), "bad")
+        there = len(turns.live_starts(entries))
+        console.show(chat.words("few_turns", n=there) if there else chat.words("no_turns"), "bad")
         return
     start, to = place
     back = chat.row.last_seq
