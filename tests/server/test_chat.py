@@ -95,6 +95,12 @@ def test_a_refusal_is_the_same_with_and_without_the_framework(server, agent, bod
         assert ours == theirs
 
 
+def test_an_empty_message_is_refused_in_words_not_as_a_pattern(server):
+    with server.client() as client:
+        for body in ({"message": ""}, {"message": " \n"}):
+            assert client.post(CHAT, json=body).json()["detail"] == "message: it is blank"
+
+
 @pytest.mark.parametrize("end", ["", "/"])
 def test_the_framework_gets_the_body_of_a_message_in_pieces(server, end):
     """A body in several pieces, and other methods, are left to the framework."""

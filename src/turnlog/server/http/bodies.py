@@ -47,6 +47,7 @@ SID: TypeAlias = Annotated[str, Meta(pattern=SESSION_ID)]
 
 NOT_BLANK = r"[^\s\x1c-\x1f\x85\ufeff]"
 """What is blank differs from one language's regular expressions to the next; this is blank in none."""
+_BLANK = f"Expected `str` matching regex {NOT_BLANK!r}"
 
 
 class Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -256,6 +257,8 @@ def decode_body(body: bytes, kind: Any) -> Any:
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `$")
         field = place.strip("`.")
+        if what == _BLANK:
+            what = "it is blank"
         raise UsageError(
             f"{field}: {what}" if field else what, hint="See /openapi.json for what is accepted."
         ) from error
