@@ -484,3 +484,17 @@ def test_the_first_load_is_small(site, capsys):
     with capsys.disabled():
         print(f"\nfirst load, as transferred: {sum(sizes.values()):,} bytes in {len(sizes)} files")
     assert sum(sizes.values()) <= WEIGHT_MAX_BYTES
+
+
+def test_a_refusal_and_its_hint_are_two_sentences(tmp_path):
+    with running(tmp_path / "home") as server:
+
+        async def steps(visitor):
+            page = visitor.page
+            await visitor.ask("hello")
+            await page.fill("#message", "/compact ")
+            await page.press("#message", "Enter")
+            await page.get_by_text("nothing to compact. Continue the conversation first.").wait_for()
+            visitor.trouble[:] = [text for text in visitor.trouble if "400" not in text]
+
+        visit(server, steps)

@@ -1,7 +1,7 @@
 // Forms with data-act are sent without leaving the page: a toast says what was done, or why it was not. The server
 // answers with the address where the outcome can be seen (`to`). data-undo is the address of the form that takes it back.
 
-import { say } from "./dom.js";
+import { explain, say } from "./dom.js";
 import { toast, toastLater } from "./toast.js";
 
 // Gives {to}, or null after a toast that says what went wrong.
@@ -11,7 +11,7 @@ export async function post(url, fields = {}) {
   const told = await answer?.json().catch(() => null);
   if (answer?.status === 401) location.assign("/signin");
   if (answer?.ok && told) return told;
-  toast([told?.detail ?? say("unreachable"), told?.hint].filter(Boolean).join(" "), { bad: true });
+  toast(explain(told?.detail ?? say("unreachable"), told?.hint), { bad: true });
   return null;
 }
 

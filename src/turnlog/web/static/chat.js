@@ -3,7 +3,7 @@
 
 import { Approvals } from "./approval.js";
 import { Composer } from "./composer.js";
-import { $, copyOf, part, patch, say } from "./dom.js";
+import { $, copyOf, explain, part, patch, say } from "./dom.js";
 import { listen, readAnswer, show } from "./feed.js";
 import { listenForMessages } from "./messages.js";
 import { Sidebar } from "./sidebar.js";
@@ -115,7 +115,7 @@ export class Chat {
     this.endedRun = frame.run;
     this.notice("");
     await this.refresh();
-    if (frame.how === "failed") this.notice([frame.error, frame.hint].filter(Boolean).join(" "), true);
+    if (frame.how === "failed") this.notice(explain(frame.error, frame.hint), true);
   }
 
   endLive() {
@@ -247,7 +247,7 @@ export class Chat {
     if (answer.status === 401) location.assign("/signin");
     if (!answer.ok) {
       const problem = await answer.json().catch(() => ({}));
-      throw new Error([problem.detail ?? answer.statusText, problem.hint].filter(Boolean).join(" "));
+      throw new Error(explain(problem.detail ?? answer.statusText, problem.hint));
     }
     readAnswer(answer);
   }

@@ -8,6 +8,11 @@ export function say(name, value = "") {
   return ($("texts").getAttribute(`data-${name}`) ?? name).replace("%", () => String(value));
 }
 
+// What went wrong and what helps, as two sentences: the first one comes without its full stop.
+export function explain(what, hint) {
+  return [hint && /[^.!?…。！？]$/.test(what) ? `${what}.` : what, hint].filter(Boolean).join(" ");
+}
+
 export function make(tag, { text, ...attributes } = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
