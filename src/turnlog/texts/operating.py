@@ -41,7 +41,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "tokens_page": ("Access tokens", "访问令牌"),
     "well": ("Is everything well?", "一切正常吗？"),
     "usage_lead": (
-        "What the models of your agents were used for, counted from the logs.",
+        "How much your agents used their models, counted from the logs.",
         "根据记录统计的智能体模型用量。",
     ),
     "usage_days": ("Period", "时段"),
