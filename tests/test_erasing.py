@@ -164,6 +164,9 @@ def test_the_command_lists_and_with_yes_erases(tmp_path):
     assert [one["seq"] for one in json.loads(listed.stdout)["entries"]] == [3]
     assert json.loads(listed.stdout)["applied"] is False
     assert "Nothing was changed" in run(*erase, home=tmp_path).stdout
+    without = run(*erase[:-1], home=tmp_path).stdout
+    assert "still counts: --redact erases it" in without
+    assert without.endswith("Nothing was changed. Give --redact and --yes to erase for good.\n")
     assert run("sessions", "erase", "--text", "4111", home=tmp_path).returncode == 2
     assert run(*erase[:-1], "--yes", home=tmp_path).returncode == 2
     assert "erased" in run(*erase, "--yes", home=tmp_path).stdout

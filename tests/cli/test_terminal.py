@@ -404,7 +404,7 @@ def test_rewinding_puts_the_words_back_at_the_prompt(tmp_path):
         t.say("/rewind 3")
         t.see("Only 2 turns can be rewound.")
         t.type("/rewind\r")
-        t.see("Rewound 1 turns", "You > second thing")
+        t.see("Turns rewound: 1.", "You > second thing")
         t.wait(lambda: t.lines and t.text.count("You > second thing") == 2, "the draft")
         t.type("\x15third thing\r")
         t.prompt(5)

@@ -39,8 +39,8 @@ TERMINAL: dict[str, tuple[str, str]] = {
     "renamed": ("Renamed to: {title}", "已改名为：{title}"),
     "forked": ("Forked into {id}; you are in the fork now.", "已分叉为 {id}，现在位于分叉中。"),
     "rewound": (
-        "Rewound {n} turns, to entry {seq}. To return: turnlog sessions rewind {id} {back}",
-        "已回退 {n} 轮，到第 {seq} 条。返回：turnlog sessions rewind {id} {back}",
+        "Turns rewound: {n}. Your message is at the prompt again. To return: turnlog sessions rewind {id} {back}",
+        "已回退 {n} 轮。你的消息已回到输入行。返回：turnlog sessions rewind {id} {back}",
     ),
     "no_turns": ("There is no turn to rewind.", "没有可回退的轮次。"),
     "few_turns": ("Only {n} turns can be rewound.", "最多可回退 {n} 轮。"),

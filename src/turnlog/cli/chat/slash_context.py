@@ -97,7 +97,7 @@ async def rewind(chat: "Chat", console: "Console", rest: str) -> None:
     start, to = place
     back = chat.row.last_seq
     chat.row = await chat.t.sessions.rewind(chat.row.id, to)
-    console.show(chat.words("rewound", n=count, seq=to, id=chat.row.id, back=back))
+    console.show(chat.words("rewound", n=count, id=chat.row.id, back=back))
     chat.draft = _words_at(entries, start)
     await chat.refresh()
 

@@ -164,17 +164,20 @@ async def erase(
     # Nothing is opened if nothing was written to it, so that a look creates nothing.
     async with open_convlog(url) if has_convlog(url) else nullcontext() as convlog:
         done = await t.erase(row, seqs=seqs, text=text, redact=redact, derived=derived, apply=yes, convlog=convlog)
-    report(to_builtins(done), *erased_lines(done, derived=derived))
+    report(to_builtins(done), *erased_lines(done, redact=redact, derived=derived))
 
 
-def erased_lines(done: "EraseReport", *, derived: bool) -> list[str]:
+def erased_lines(done: "EraseReport", *, redact: bool, derived: bool) -> list[str]:
     """What holds the words, for people; never the words."""
     verb = "erased" if done.applied else "would be erased"
     made = verb if derived else "listed only: --derived erases it too"
-    lines = [_place(one, verb) for one in done.entries] + [_place(one, made) for one in done.derived]
+    # Whether a fact still counts is found out when it is erased.
+    counting = [] if redact else [one for one in done.entries if not one.free and one.type != "facts"]
+    lines = [_place(one, "still counts: --redact erases it" if one in counting else verb) for one in done.entries]
+    lines += [_place(one, made) for one in done.derived]
     lines += [_place(one, "kept: it cannot be erased") for one in done.kept]
     if not done.applied and lines:
-        lines.append("Nothing was changed. Give --yes to erase for good.")
+        lines.append(f"Nothing was changed. Give {'--redact and ' if counting else ''}--yes to erase for good.")
     return lines or ["Nothing found."]
 
 

@@ -28,6 +28,7 @@ _PHRASES: Mapping[str, tuple[str, str]] = {
         "可以试试：“我叫小明”，再问“我叫什么名字？”；“读取 notes.txt”；“列出文件”；“搜索历史 …”。",
     ),
     "seen": ("{messages} messages ({yours} yours, {mine} mine)", " {messages} 条消息（你 {yours} 条，我 {mine} 条）"),
+    "seen_one": ("only this message", "只有这条消息"),
     "found": ("In {source} I see: “{text}”", "我在{source}里看到：“{text}”"),
     "unknown": ("I cannot find that in what I see: {seen}.", "我看得到的内容里没有：{seen}。"),
     "echo": ("You said: “{text}” I see {seen}.", "你说：“{text}” 我看到{seen}。"),
@@ -112,7 +113,8 @@ def answer(prompt: Prompt) -> tuple[str, Call | None]:
         if arguments is not None and prompt.may_call and any(offered.name == tool for offered in prompt.tools):
             return "\n\n".join((*parts, say("calling", tool=tool))), (tool, arguments)
         return "\n\n".join((*parts, say("refused", tool=tool))), None
-    seen = say("seen", messages=len(sight.turns), yours=len(said) + 1, mine=len(answered))
+    count = len(sight.turns)
+    seen = say("seen" if count > 1 else "seen_one", messages=count, yours=len(said) + 1, mine=len(answered))
     if not is_question(ask):
         parts.append(say("echo", text=quote(ask), seen=seen))
     elif found := _nearest(ask, sight):
