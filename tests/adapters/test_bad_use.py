@@ -141,6 +141,20 @@ def test_a_store_that_was_removed_meanwhile_is_an_error_of_turnlogs(adapter, tmp
 
 
 @every_adapter
+def test_a_folder_that_was_removed_meanwhile_is_not_made_again(adapter, tmp_path):
+    async def work():
+        ours = adapter(f"jsonl:{tmp_path}/store")
+        await ours.write("ann", 1)
+        shutil.rmtree(tmp_path / "store")
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await ours.write("ann", 2)
+        assert not (tmp_path / "store").exists()
+
+    run(work())
+
+
+@every_adapter
 def test_nothing_is_said_to_be_stored_in_a_database_that_was_removed_or_replaced(adapter, tmp_path):
     async def work():
         ours, path = adapter(f"sqlite:{tmp_path}/a.db"), tmp_path / "a.db"

@@ -81,8 +81,10 @@ def check(lease: Lease | None, session_id: str) -> None:
 
 
 class FileLeases:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: Path | None = None) -> None:
+        """`store`: the file or folder whose leases these are; without it there are none."""
         self._folder = folder
+        self._store = store or folder.parent
         self._queues: dict[str, asyncio.Lock | None] = {}
         """Where the tasks of this store wait for one another, by session; None: a task holds the lease, and none waits.
         """
@@ -197,7 +199,7 @@ class FileLeases:
             fd = open_private(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             match error.errno:
-                case errno.ENOENT:
+                case errno.ENOENT if self._store.exists():  # otherwise the store was removed, and must stay so
                     make_dir(self._folder)
                 case errno.EMFILE | errno.ENFILE if self._kept:
                     self._remove_all()

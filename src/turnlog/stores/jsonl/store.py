@@ -77,7 +77,7 @@ class JsonlStore:
         )
         self._facts = FactIndexes(lambda folder: None if read_only else place.facts(folder))
         self._files = OpenFiles()
-        self._leases = leases.FileLeases(place.own / "leases")
+        self._leases = leases.FileLeases(place.own / "leases", root)
         self._watchers = Watchers(ends=self._ends)
         self._searching = JsonlSearching(WordFile(place.words_folder(read_only=read_only)), self._folders.holder)
         self._appender = JsonlAppender(

@@ -66,7 +66,7 @@ class SqliteStore:
         self._summary_role = "assistant" if inject == "assistant" else None
         self._clock = clock or now_ms
         self._stamps = rising(clock)
-        self._leases = leases.FileLeases(opening.leases_folder(path))
+        self._leases = leases.FileLeases(opening.leases_folder(path), path)
         self._watchers = Watchers(ends=self._ends)
         self._asked: tuple[int, Sequence[str]] = (0, ())
         self._reading = asyncio.Lock()
