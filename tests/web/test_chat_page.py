@@ -302,6 +302,20 @@ def test_a_match_in_folded_history_is_landed_on_and_the_next_one_follows(site):
     visit(site, steps)
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_toast_leaves_the_composer_free(site, width):
+    async def steps(visitor):
+        page = visitor.page
+        module = "document.querySelector('link[href*=\"/toast\"]').href"
+        await page.evaluate(f"import({module}).then((found) => found.toast('It was not sent.', {{ bad: true }}))")
+        await page.locator(".toast").wait_for()
+        box = await page.locator(".composer").bounding_box()
+        toast = await page.locator(".toast").bounding_box()
+        assert toast["y"] + toast["height"] <= box["y"]
+
+    visit(site, steps, viewport={"width": width, "height": 800})
+
+
 def test_a_chat_of_5000_messages_scrolls_and_holds_few_of_them_at_a_time(site):
     async def steps(visitor):
         page = visitor.page
