@@ -506,5 +506,5 @@ def test_a_question_of_an_earlier_chat_is_shown_again_and_answered_by_a_command(
         second.say("/yes")
         second.see("created notes.txt")
         second.say("/no")
-        second.see("no call waits for approval")
+        second.see("No call waits for approval.")
     assert (place / "notes.txt").read_text() == "hello"

@@ -65,7 +65,7 @@ TERMINAL: dict[str, tuple[str, str]] = {
     "approval_yes": ("approved by {by}", "{by} 已批准"),
     "approval_no": ("denied by {by}", "{by} 已拒绝"),
     "more_lines": ("{n} more lines", "还有 {n} 行"),
-    "no_question": ("no call waits for approval", "没有等待批准的调用"),
+    "no_question": ("No call waits for approval.", "没有等待批准的调用。"),
     "status_approval": ("no approval asked", "不询问批准"),
     "slash_yes": (
         "approve the call that waits; always: calls like it too; everywhere: in every chat",
