@@ -402,7 +402,7 @@ def test_rewinding_puts_the_words_back_at_the_prompt(tmp_path):
         t.say("first thing")
         t.say("second thing")
         t.say("/rewind 3")
-        t.see("Only 2 turns can be rewound.")
+        t.see("Turns that can be rewound: 2.")
         t.type("/rewind\r")
         t.see("Turns rewound: 1.", "You > second thing")
         t.wait(lambda: t.lines and t.text.count("You > second thing") == 2, "the draft")

@@ -1,15 +1,13 @@
 """Content of other programs' messages as blocks."""
 
 import json
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from ..core import content as contents, plain
 from ..core.entries import Block, Content
 from ..core.strict_json import fields_in
 from ..core.usage import is_count
 from ..errors import UsageError
-
-Counts: TypeAlias = dict[str, Any]
 
 
 def copied(value: Any) -> Any:
@@ -29,10 +27,10 @@ def input_of(arguments: Any) -> Any:
     return found
 
 
-def counts_in(given: Any, input_tokens: str = "input_tokens", output_tokens: str = "output_tokens") -> Counts | None:
+def counts_in(given: Any, sent: str = "input_tokens", answered: str = "output_tokens") -> dict[str, Any] | None:
     """The counts of tokens that a framework has under these names."""
     counts = fields_in(given)
-    found = {"input_tokens": counts.get(input_tokens), "output_tokens": counts.get(output_tokens)}
+    found = {"input_tokens": counts.get(sent), "output_tokens": counts.get(answered)}
     return {name: count for name, count in found.items() if is_count(count)} or None
 
 

@@ -43,7 +43,7 @@ TERMINAL: dict[str, tuple[str, str]] = {
         "已回退 {n} 轮。你的消息已回到输入行。返回：turnlog sessions rewind {id} {back}",
     ),
     "no_turns": ("There is no turn to rewind.", "没有可回退的轮次。"),
-    "few_turns": ("Only {n} turns can be rewound.", "最多可回退 {n} 轮。"),
+    "few_turns": ("Turns that can be rewound: {n}.", "最多可回退 {n} 轮。"),
     "pinned": ("Pinned entry {seq}: compaction keeps it verbatim.", "已固定第 {seq} 条，压缩时保留原文。"),
     "unpinned": ("Unpinned entry {seq}.", "已取消固定第 {seq} 条。"),
     "nothing_pinned": ("Nothing is pinned.", "没有固定的内容。"),
