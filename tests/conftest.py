@@ -9,6 +9,8 @@ from itertools import cycle
 import pytest
 from hypothesis import settings
 
+from .opened_sockets import pytest_runtest_makereport as pytest_runtest_makereport
+
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
