@@ -163,3 +163,15 @@ def test_the_recall_tool_is_there_only_for_an_agent_that_was_given_it(tmp_path):
         assert [tool.name for tool in provider.prompts[-1].tools] == ["read_history", "search_history"]
 
     run(main())
+
+
+def test_a_process_that_changes_its_directory_goes_on_with_its_relative_database(tmp_path, monkeypatch):
+    async def main():
+        monkeypatch.chdir(tmp_path)
+        async with open_memory("memory.db") as memory:
+            await filled(memory, "one")
+            monkeypatch.chdir("/")
+            await filled(memory, "two")
+            assert len(await memory.recall("main", "cli:direct:user", "one two")) == 2
+
+    run(main())

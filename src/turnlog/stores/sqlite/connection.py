@@ -37,7 +37,8 @@ class SqliteConnection:
             raise
         if read_only:
             self._db.pragma("query_only", True)
-        self._file = None if read_only else _file_at(self.path)
+        self._absolute = os.path.abspath(path)  # the process may change its directory
+        self._file = None if read_only else _file_at(self._absolute)
 
     @classmethod
     def with_log(cls, path: Path | str, *, synchronous: str, busy_ms: int, secure: bool = False) -> "SqliteConnection":
@@ -106,7 +107,7 @@ class SqliteConnection:
         """Whether its file is still the one at its path. SQLite does not ask: what it writes to a file that was removed
         or replaced is gone with the process.
         """
-        return self._file is None or _file_at(self.path) == self._file
+        return self._file is None or _file_at(self._absolute) == self._file
 
     def close(self) -> None:
         self._db.close()

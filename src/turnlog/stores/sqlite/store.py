@@ -52,7 +52,7 @@ log = logging.getLogger("turnlog.stores.sqlite")
 INLINE_ROWS = 256
 """Larger reads run in a thread."""
 ENGINE_INLINE_ROWS = 1_024
-"""The same on the engine's own loop, where only calls of stores run: a change of threads costs as much as 200 rows."""
+"""The same on the engine's own loop, where only calls of stores run, and a change of threads delays each of them."""
 
 T = TypeVar("T")
 
