@@ -140,9 +140,10 @@ async def first_reading(folder: str, rounds: int) -> tuple[Call, Call]:
 
 def forget_kept() -> None:
     """As in a process that has just opened the store."""
-    from turnlog.adapters import kept_entries
+    from turnlog.adapters import kept_entries, threads
 
     kept_entries._kept.clear()
+    threads._threads.clear()
 
 
 async def invoking(folder: str, rounds: int) -> tuple[Call, Call]:
@@ -159,21 +160,26 @@ async def invoking(folder: str, rounds: int) -> tuple[Call, Call]:
     return call(own=True), call(own=False)
 
 
-async def first_checkpoint(folder: str, rounds: int) -> tuple[Call, Call]:
-    """The newest checkpoint, each time with a saver that knows nothing yet. Its store is open."""
+def newest_checkpoint(*, known: bool) -> Calls:
+    """Each time by a new saver of an open store. `known`: whether the process has read the thread before."""
 
-    def call(own: bool) -> Call:
-        savers = [side.saver_of(folder, own) for _ in range(rounds + WARMUP)]
-        if not own:
-            for saver in savers:
-                saver.get_tuple({"configurable": {"thread_id": "another"}})  # opens the store
+    async def calls(folder: str, rounds: int) -> tuple[Call, Call]:
+        def call(own: bool) -> Call:
+            savers = [side.saver_of(folder, own) for _ in range(rounds + WARMUP)]
+            if not own:
+                for saver in savers:
+                    saver.get_tuple({"configurable": {"thread_id": "another"}})  # opens the store
 
-        async def read() -> None:
-            assert savers.pop().get_tuple(side.CONFIG)
+            async def read() -> None:
+                assert savers.pop().get_tuple(side.CONFIG)
+                if not known:
+                    forget_kept()
 
-        return read
+            return read
 
-    return call(own=True), call(own=False)
+        return call(own=True), call(own=False)
+
+    return calls
 
 
 def adk_appending(kind: str) -> Calls:
@@ -214,7 +220,13 @@ ROWS = {
     "agents": [*agents_rows(1_000), *agents_rows(10_000)],
     "langgraph": [
         Row("graph/invoke", f"LangGraph: invoke {THREAD}", 1.0, "langgraph", invoking, 60),
-        Row("graph/first", f"LangGraph: the newest checkpoint {THREAD}", 2.0, "langgraph", first_checkpoint, 30),
+        *(
+            Row(f"graph/{name}", f"LangGraph: {work} {THREAD}", 2.0, "langgraph", newest_checkpoint(known=known), 30)
+            for name, work, known in (
+                ("first", "the newest checkpoint, first read of a process,", False),
+                ("again", "the newest checkpoint by a new saver", True),
+            )
+        ),
     ],
     "google.adk": [
         Row(f"adk/append/{kind}", f"Google ADK: append an event, compared with {name}", goal, "adk", calls, 180)

@@ -19,7 +19,10 @@ pytest.importorskip("langgraph.checkpoint", reason="needs langgraph-checkpoint (
 from langgraph.checkpoint.base import empty_checkpoint
 
 from turnlog.adapters import checkpoints
+from turnlog.adapters.known_threads import KnownThreads
 from turnlog.adapters.langgraph import TurnlogSaver
+from turnlog.adapters.threads import LangGraphThreads, threads_of
+from turnlog.core.session import Session
 
 VALUE = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=8) | st.binary(max_size=8),
@@ -144,12 +147,19 @@ def put_messages(saver, found, previous=None):
     return saver.put(config(checkpoint_id=previous), checkpoint, {"run_id": f"run {len(found)}"}, {"messages": version})
 
 
+def elsewhere(url, **more):
+    """A saver that shares nothing but the store with others, as in another process."""
+    saver, own = TurnlogSaver(url, **more), LangGraphThreads()
+    saver._threads = lambda t: own
+    return saver
+
+
 def test_messages_of_a_thread_are_entries_once_each_with_title_and_search(tmp_path):
     url = f"sqlite:{tmp_path}/a.db"
     saver = TurnlogSaver(url)
     for n in (1, 2, 4, 4):
         put_messages(saver, messages(n))
-    again = TurnlogSaver(url)  # a saver that has not seen them yet
+    again = elsewhere(url)  # has not seen them yet
     put_messages(again, messages(4))
     saver.close()
     again.close()
@@ -199,7 +209,7 @@ def test_a_write_is_kept_as_it_came_first_also_after_one_of_a_special_channel():
     kept = [(channel, value) for _, channel, value in saver.get_tuple(place).pending_writes]
     assert sorted(kept) == [("__resume__", 0), ("a", 1), ("b", 2)]
     saver.put_writes(config(checkpoint_id="x", thread="other"), [], "task")
-    assert [*saver._holder.wait(saver._threads.names)] == ["t"], "nothing to write makes no thread"
+    assert [*saver._holder.wait(lambda t: threads_of(t).names(t))] == ["t"], "nothing to write makes no thread"
     saver.close()
 
 
@@ -229,14 +239,14 @@ def test_after_a_prune_by_another_saver_nothing_that_is_gone_is_relied_on(tmp_pa
         saver.put(config(), checkpoint, {}, {"log": version})
         return values
 
-    saver, other = TurnlogSaver(url), TurnlogSaver(url)
+    saver, other = TurnlogSaver(url), elsewhere(url)
     put(saver, range(6))
     put(saver, range(10, 16))
     other.prune(["t"])  # drops elements that the first saver remembers to have stored
     values = put(saver, range(6))
     saver.close()
     other.close()
-    assert TurnlogSaver(url).get(config())["channel_values"] == values
+    assert elsewhere(url).get(config())["channel_values"] == values
 
 
 def test_a_put_that_overlaps_with_one_that_learns_of_a_prune_relies_on_nothing_that_is_gone(tmp_path):
@@ -250,14 +260,14 @@ def test_a_put_that_overlaps_with_one_that_learns_of_a_prune_relies_on_nothing_t
         await saver.aput(config(ns), checkpoint, {}, versions)
 
     async def main():
-        saver, other = TurnlogSaver(url), TurnlogSaver(url)
+        saver, other = TurnlogSaver(url), elsewhere(url)
         first = [HumanMessage(f"first {n}", id=f"f{n}") for n in range(5)]
         await put(saver, {"messages": first})
         await put(other, {"messages": messages(4)})
         await other.aprune(["t"])  # drops elements that the first saver remembers to have stored
         whole = [*first, *(HumanMessage(f"{n}", id=f"{n}") for n in range(1_000))]  # so many are looked up in a thread
         await asyncio.gather(put(saver, {"messages": whole}), put(saver, {"x": 1}, ns="child"))
-        found = await TurnlogSaver(url).aget(config())
+        found = await elsewhere(url).aget(config())
         assert found["channel_values"]["messages"] == whole
         await saver.aclose()
         await other.aclose()
@@ -447,8 +457,9 @@ def test_words_that_are_erased_while_a_new_saver_puts_are_not_remembered(tmp_pat
 
     first = TurnlogSaver(store.format(tmp_path))
     place = first.put(config(), checkpoint(), {}, {"messages": "1"})
-    running = TurnlogSaver(store.format(tmp_path), messages=None)
-    unprojected = running._threads._unprojected
+    running = elsewhere(store.format(tmp_path), messages=None)
+    threads = running._threads(None)
+    unprojected = threads._unprojected
 
     async def erase(t, row, held):
         """After the value was read, before the checkpoint is stored."""
@@ -458,8 +469,81 @@ def test_words_that_are_erased_while_a_new_saver_puts_are_not_remembered(tmp_pat
             await t.store.erase(row.id, found, redact=True)
         return await unprojected(t, row, held)
 
-    running._threads._unprojected = erase
+    threads._unprojected = erase
     place = running.put(place, checkpoint(), {}, {"messages": "1"})
     assert "secret words" not in str(running.get(place))
     running.close()
     first.close()
+
+
+def test_a_new_saver_does_not_read_again_what_another_one_of_its_store_has_read(tmp_path):
+    url = f"sqlite:{tmp_path}/a.db"
+    first = TurnlogSaver(url)
+    put_messages(first, messages(4))
+    asked = []
+
+    async def look(t, saver):
+        facts = t.store.facts
+
+        async def counted(*args, keys=(), **more):
+            asked.extend(keys)
+            return await facts(*args, keys=keys, **more)
+
+        t.store.facts = counted
+        try:
+            place = checkpoints.CheckpointAddress("")
+            return await saver._threads(t).get(t, "t", place, saver.serde)
+        finally:
+            del t.store.facts
+
+    for saver, reads in ((TurnlogSaver(url), False), (elsewhere(url), True)):
+        asked.clear()
+        assert len(saver._holder.wait(lambda t, saver=saver: look(t, saver)).values) == 4
+        assert any(key.startswith("e|") for key in asked) == reads
+        saver.close()
+    first.close()
+
+
+def row_named(name):
+    return Session(id=name, key="k", agent="main", channel="langgraph", stamped=name)
+
+
+def value_of(size):
+    return ["msgpack", bytes(size)]
+
+
+def test_what_is_known_of_threads_is_bounded_by_its_size_and_their_number():
+    known = KnownThreads(most_bytes=10_000, most=3)
+    for name in "abcd":
+        known.put(row_named(name), {"e|1": value_of(1_000)})
+    assert len(known) == 3
+    assert not known.of(row_named("a")).values  # which forgets the one after it
+    assert known.of(row_named("c")).values
+    known.put(row_named("d"), {f"e|{n}": value_of(1_000) for n in range(2, 7)})
+    known.of(row_named("d"))
+    known.put(row_named("e"), {f"e|{n}": value_of(1_000) for n in range(5)})
+    assert known.size <= 10_000
+    assert len(known.of(row_named("e")).values) == 5
+    known.put(row_named("e"), {f"e|{n}": value_of(1_000) for n in range(5, 20)})
+    assert len(known) == 1
+    assert known.size <= 10_000
+    assert [*known.of(row_named("e")).values][-1] == "e|19"
+
+
+def test_forgotten_threads_take_no_room_whatever_was_known_of_them():
+    known = KnownThreads(most_bytes=100_000)
+    row = row_named("a")
+    known.put(row, {"b|1": {"list": ["x", "y"]}, "e|x": value_of(100)})
+    known.put(row, {"e|x": value_of(100), "e|y": value_of(100)})
+    known.project(row, ["m1", "m2"])
+    known.project(row, ["m2", "m3"])
+    known.forget_values(row)
+    assert known.of(row).projected == {"m1", "m2", "m3"}
+    known.forget(row)
+    assert known.size == 0
+    known.forget(row)
+    for n in range(10_000):
+        known.project(row, [f"message {n}"])
+    assert len(known.of(row).projected) < 1_000
+    known.forget(row)
+    assert known.size == 0

@@ -24,7 +24,7 @@ from .pruning import Pruning
 from .resident import holder
 from .serialised_messages import SerialisedMessages
 from .session_log import check_id
-from .threads import FoundCheckpoint, LangGraphThreads, NewCheckpoint
+from .threads import FoundCheckpoint, NewCheckpoint, threads_of
 
 with framework("langgraph"):
     from langgraph.checkpoint.base import (
@@ -73,17 +73,17 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__(serde=serde or default_serializer())
         self._holder = holder(url, store)
-        self._threads = LangGraphThreads()
+        self._threads = threads_of
         self._messages = messages
         self._serialised = SerialisedMessages()
 
     def get_tuple(self, config: "RunnableConfig") -> CheckpointTuple | None:
         thread, address = _place(config)
-        return self._tuple(self._holder.wait(lambda t: self._threads.get(t, thread, address, self.serde)))
+        return self._tuple(self._holder.wait(lambda t: self._threads(t).get(t, thread, address, self.serde)))
 
     async def aget_tuple(self, config: "RunnableConfig") -> CheckpointTuple | None:
         thread, address = _place(config)
-        return self._tuple(await self._holder.call(lambda t: self._threads.get(t, thread, address, self.serde)))
+        return self._tuple(await self._holder.call(lambda t: self._threads(t).get(t, thread, address, self.serde)))
 
     def list(
         self,
@@ -95,7 +95,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     ) -> Iterator[CheckpointTuple]:
         found = self._holder.wait(lambda t: self._listed(t, config))
         for thread, some in self._chosen(found, config, filter, before, limit):
-            for one in self._holder.wait(lambda t, th=thread, so=some: self._threads.whole(t, th, so, self.serde)):
+            for one in self._holder.wait(lambda t, th=thread, so=some: self._threads(t).whole(t, th, so, self.serde)):
                 yield self._whole(one)
 
     async def alist(
@@ -108,17 +108,18 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     ) -> AsyncIterator[CheckpointTuple]:
         found = await self._holder.call(lambda t: self._listed(t, config))
         for thread, some in self._chosen(found, config, filter, before, limit):
-            whole = partial(self._threads.whole, thread=thread, stored=some, serde=self.serde)
-            for one in await self._holder.call(whole):
+            for one in await self._holder.call(
+                lambda t, th=thread, so=some: self._threads(t).whole(t, th, so, self.serde)
+            ):
                 yield self._whole(one)
 
     async def _listed(self, t: Turnlog, config: "RunnableConfig | None") -> "list[tuple[str, StoredCheckpoint]]":
         """The checkpoints of a thread, or of all, newest first."""
         given = (config.get("configurable") or {}) if config else {}
-        names = [str(given["thread_id"])] if "thread_id" in given else await self._threads.names(t)
+        names = [str(given["thread_id"])] if "thread_id" in given else await self._threads(t).names(t)
         found: list[tuple[str, StoredCheckpoint]] = []
         for thread in names:
-            found += [(thread, one) for one in await self._threads.list(t, thread, given.get("checkpoint_ns"))]
+            found += [(thread, one) for one in await self._threads(t).list(t, thread, given.get("checkpoint_ns"))]
         return sorted(found, key=lambda pair: pair[1].id, reverse=True) if len(names) > 1 else found
 
     def _chosen(
@@ -162,7 +163,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> "RunnableConfig":
         thread, new = self._new(config, checkpoint, metadata, new_versions)
-        self._holder.wait(lambda t: self._threads.put(t, thread, new))
+        self._holder.wait(lambda t: self._threads(t).put(t, thread, new))
         return _config(thread, new.stored.ns, new.stored.id)
 
     async def aput(
@@ -173,7 +174,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> "RunnableConfig":
         thread, new = self._new(config, checkpoint, metadata, new_versions)
-        await self._holder.call(lambda t: self._threads.put(t, thread, new))
+        await self._holder.call(lambda t: self._threads(t).put(t, thread, new))
         return _config(thread, new.stored.ns, new.stored.id)
 
     def _new(
@@ -210,14 +211,14 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     ) -> None:
         thread, address = _place(config)
         pending = self._pending(writes, task_id, task_path)
-        self._holder.wait(lambda t: self._threads.put_writes(t, thread, address, pending))
+        self._holder.wait(lambda t: self._threads(t).put_writes(t, thread, address, pending))
 
     async def aput_writes(
         self, config: "RunnableConfig", writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         thread, address = _place(config)
         pending = self._pending(writes, task_id, task_path)
-        await self._holder.call(lambda t: self._threads.put_writes(t, thread, address, pending))
+        await self._holder.call(lambda t: self._threads(t).put_writes(t, thread, address, pending))
 
     def _pending(self, writes: Sequence[tuple[str, Any]], task: str, path: str) -> "list[PendingFact]":
         return [
@@ -227,23 +228,23 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Deletes the thread's session for good."""
-        self._holder.wait(lambda t: self._threads.delete(t, str(thread_id)))
+        self._holder.wait(lambda t: self._threads(t).delete(t, str(thread_id)))
 
     async def adelete_thread(self, thread_id: str) -> None:
-        await self._holder.call(lambda t: self._threads.delete(t, str(thread_id)))
+        await self._holder.call(lambda t: self._threads(t).delete(t, str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Deletes the checkpoints of these runs in all threads, and frees their space."""
-        self._holder.wait(lambda t: self._pruning.delete_runs(t, set(run_ids)))
+        self._holder.wait(lambda t: self._pruning(t).delete_runs(t, set(run_ids)))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await self._holder.call(lambda t: self._pruning.delete_runs(t, set(run_ids)))
+        await self._holder.call(lambda t: self._pruning(t).delete_runs(t, set(run_ids)))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        self._holder.wait(lambda t: self._pruning.copy(t, str(source_thread_id), str(target_thread_id)))
+        self._holder.wait(lambda t: self._pruning(t).copy(t, str(source_thread_id), str(target_thread_id)))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await self._holder.call(lambda t: self._pruning.copy(t, str(source_thread_id), str(target_thread_id)))
+        await self._holder.call(lambda t: self._pruning(t).copy(t, str(source_thread_id), str(target_thread_id)))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keeps the newest checkpoint of each namespace, or with `delete` nothing, and frees the space of the rest."""
@@ -257,15 +258,14 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     async def _prune(self, t: Turnlog, thread: str, strategy: str) -> None:
         match strategy:
             case "keep_latest":
-                await self._pruning.keep_latest(t, thread)
+                await self._pruning(t).keep_latest(t, thread)
             case "delete":
-                await self._threads.delete(t, thread)
+                await self._threads(t).delete(t, thread)
             case _:
                 raise UnknownStrategy(f"unknown strategy {strategy!r}")
 
-    @property
-    def _pruning(self) -> Pruning:
-        return Pruning(self._threads, self.serde)
+    def _pruning(self, t: Turnlog) -> Pruning:
+        return Pruning(self._threads(t), self.serde)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """Numbers with a random part: branches of one thread never give the same version to two values."""

@@ -1,15 +1,14 @@
 """The threads of LangGraph in a store: reads and writes the facts of checkpoints (`checkpoints`), one session a thread.
 
 Everything here runs in the store's loop. Values stay serialised; the saver turns them into objects, in its caller's
-thread. What a thread's session holds under one key never changes, except for pending writes of special channels, so
-values that were read or written once are remembered.
+thread. What was read or written once is known (`known_threads`).
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,64 +18,21 @@ from ..core.entries import Entry, Erasure, Facts
 from ..core.facts import Fact
 from ..core.query import Query
 from ..core.session import Session
-from ..core.strict_json import fields_in
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
 from ..stores import Appended
 from ..stores.finding import every_row
 from . import checkpoints, langchain_messages
 from .checkpoints import APP, ChannelFacts, CheckpointAddress, PendingFact, StoredCheckpoint
+from .known_threads import KnownThreads
 from .session_log import AGENT, SessionLog, key_of
 
 CHANNEL = "langgraph"
-REMEMBERED_BYTES = 64 * 1024 * 1024
 LOGS_MAX = 4096
 RACES_MAX = 20
 WRITES_FEW = 20
-_TEXTS = (str, bytes)
 NEW_MAX = 64
 """If more entries were written since the last look for erasures, everything is read anew."""
-
-
-class Remembered:
-    """Serialised values by session and key; bounded by their size. The session that was used last is forgotten last."""
-
-    def __init__(self, most: int = REMEMBERED_BYTES) -> None:
-        self._sessions: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        """By incarnation."""
-        self._most = most
-        self._size = 0
-
-    def of(self, row: Session) -> Mapping[str, Any]:
-        """What is remembered of this session."""
-        found = self._sessions.setdefault(row.incarnation, {})
-        self._sessions.move_to_end(row.incarnation)
-        return found
-
-    def forget(self, row: Session) -> None:
-        self._size -= _size_of(self._sessions.pop(row.incarnation, {}).values())
-
-    def put(self, row: Session, values: Mapping[str, Any]) -> None:
-        there = self._sessions.setdefault(row.incarnation, {})
-        new = {key: value for key, value in values.items() if key not in there} if there else values
-        there.update(new)
-        self._size += _size_of(new.values())
-        while self._size > self._most:
-            self._drop_oldest()
-
-    def _drop_oldest(self) -> None:
-        oldest, values = next(iter(self._sessions.items()))
-        if values:
-            self._size -= _size_of([values.pop(next(iter(values)))])
-        else:
-            del self._sessions[oldest]
-
-
-def _size_of(values: Collection[Any]) -> int:
-    """About the bytes that they take in memory."""
-    parts = [part for value in values if value.__class__ is list for part in value if part.__class__ in _TEXTS]
-    names = [len(fields_in(value).get("list", ())) for value in values if value.__class__ is not list]
-    return 200 * len(values) + sum([len(part) for part in parts]) + 80 * sum(names)
 
 
 class FoundCheckpoint(Struct, frozen=True):
@@ -108,13 +64,7 @@ def _log_of(thread: str) -> SessionLog:
 class LangGraphThreads:
     def __init__(self) -> None:
         self.log_of: Callable[[str], SessionLog] = lru_cache(LOGS_MAX)(_log_of)
-        self._known = Remembered()
-        self._projected: dict[str, set[str]] = {}
-        """Incarnation of the session → ids of messages that are in its log."""
-        self._dropped: dict[str, int | None] = {}
-        """Incarnation of the session → the entry of `checkpoints.DROPPED` that what is remembered relies on."""
-        self._looked: dict[str, int] = {}
-        """Incarnation of the session → the entry up to which nothing that is remembered was erased."""
+        self._known = KnownThreads()
 
     async def put(self, t: Turnlog, thread: str, new: NewCheckpoint) -> None:
         log = self.log_of(thread)
@@ -131,10 +81,12 @@ class LangGraphThreads:
 
     async def _put(self, t: Turnlog, log: SessionLog, row: Session, new: NewCheckpoint) -> None:
         inline, values, elements = dict(new.stored.inline), dict[str, Any](), dict[str, Any]()
-        self._looked.setdefault(row.incarnation, row.last_seq)  # before anything is read: an erasure after it is seen
-        expected = (APP, checkpoints.DROPPED, self._dropped.get(row.incarnation))  # before what is remembered is used
+        thread = self._known.of(row)
+        if thread.looked is None:
+            thread.looked = row.last_seq  # before anything is read: an erasure after it is seen
+        expected = (APP, checkpoints.DROPPED, thread.dropped)  # before what is known is used
         taken = await self._values(t, row, [one.key for one in new.channels if not one.is_new])
-        known = self._known.of(row)
+        known = self._known.of(row).values
         for channel in new.channels:
             if channel.key not in taken:
                 values[channel.key] = channel.value
@@ -155,51 +107,50 @@ class LangGraphThreads:
         appended = await log.append_to(t, row, bodies, expect_fact=expected)
         self._wrote(row, appended)
         self._known.put(row, values | elements)
-        self._projected.setdefault(row.incarnation, set()).update(name for name, _ in messages)
+        self._known.project(row, [name for name, _ in messages])
 
     def _wrote(self, row: Session, appended: Appended) -> None:
         """What this process has written follows what it has looked at, unless somebody else wrote in between."""
-        before = appended[0].seq - 1
-        if self._looked.setdefault(row.incarnation, before) == before:
-            self._looked[row.incarnation] = appended[-1].seq
+        thread, before = self._known.of(row), appended[0].seq - 1
+        if thread.looked is None or thread.looked == before:
+            thread.looked = appended[-1].seq
 
     async def _learn(self, t: Turnlog, row: Session) -> None:
         self.forget(row)
         found = await t.store.facts(row.id, APP, keys=[checkpoints.DROPPED], incarnation=row.incarnation)
-        self._dropped[row.incarnation] = found[0].seq if found else None
+        self._known.of(row).dropped = found[0].seq if found else None
 
     def forget(self, row: Session) -> None:
         """Something of this thread was dropped."""
         self._known.forget(row)
-        self._projected.pop(row.incarnation, None)
-        self._dropped.pop(row.incarnation, None)
-        self._looked.pop(row.incarnation, None)
 
     async def _forget_erased(self, t: Turnlog, row: Session) -> None:
         """Forgets what is remembered if words of the session were erased since, by whomever."""
         last = (await t.store.describe(row.id, incarnation=row.incarnation)).last_seq
-        looked = self._looked.get(row.incarnation, last)
-        if looked < last:
+        looked = self._known.of(row).looked
+        if looked is not None and looked < last:
             new = await t.store.read(row.id, after=looked, limit=NEW_MAX + 1, incarnation=row.incarnation)
             if len(new) > NEW_MAX or any(isinstance(entry, Erasure) for entry in new):
-                self._known.forget(row)
-        self._looked[row.incarnation] = last
+                self._known.forget_values(row)
+        self._known.of(row).looked = last
 
     async def _was_dropped(self, t: Turnlog, row: Session) -> bool:
         """Whether something was dropped since this process has looked last."""
-        before = self._dropped.get(row.incarnation)
+        before = self._known.of(row).dropped
         await self._learn(t, row)
-        return self._dropped[row.incarnation] != before
+        return self._known.of(row).dropped != before
 
     async def _unprojected(self, t: Turnlog, row: Session, held: Sequence[Any]) -> list[tuple[str, Entry]]:
         """The messages that are not in the log yet, each once."""
-        known = self._projected.setdefault(row.incarnation, set())
+        known = self._known.of(row).projected
         messages = langchain_messages.messages_in(held, known)
         new = {name: entry for name, one in messages.items() if (entry := langchain_messages.entry_of(one)) is not None}
         if new and row.last_seq > 2:
             wanted = {f"m|{checkpoints.part(name)}": name for name in new}
             found = await t.store.facts(row.id, APP, keys=list(wanted), incarnation=row.incarnation)
-            known.update(wanted[fact.key] for fact in found)
+            there = [wanted[fact.key] for fact in found]
+            self._known.project(row, there)
+            known = known.union(there)
         return [(name, entry) for name, entry in new.items() if name not in known]
 
     async def put_writes(
@@ -320,15 +271,15 @@ class LangGraphThreads:
 
     async def _values(self, t: Turnlog, row: Session, keys: Collection[str]) -> dict[str, Any]:
         """The values under these keys; those that do not exist are left out."""
-        known = self._known.of(row)
+        known = self._known.of(row).values
         with suppress(KeyError):
             return {key: known[key] for key in keys}
         found = {key: known[key] for key in keys if key in known}
         if missing := [key for key in keys if key not in found]:
-            looked = self._looked.get(row.incarnation)
+            looked = self._known.of(row).looked
             facts = await t.store.facts(row.id, APP, keys=missing, incarnation=row.incarnation)
             found |= (read := {fact.key: fact.value for fact in facts})
-            if self._looked.get(row.incarnation) == looked:  # otherwise they may have been erased before that look
+            if self._known.of(row).looked == looked:  # otherwise they may have been erased before that look
                 self._known.put(row, read)
         return found
 
@@ -343,3 +294,14 @@ class LangGraphThreads:
 
     async def delete(self, t: Turnlog, thread: str) -> None:
         await self.log_of(thread).delete(t)
+
+
+_threads: WeakKeyDictionary[Turnlog, LangGraphThreads] = WeakKeyDictionary()
+
+
+def threads_of(t: Turnlog) -> LangGraphThreads:
+    """Those of the store that this Turnlog has open. All savers share them: programs make one for each request."""
+    found = _threads.get(t)
+    if found is None:
+        found = _threads[t] = LangGraphThreads()
+    return found

@@ -10,10 +10,11 @@ so that everything comes back as it was given.
 import re
 from base64 import b64decode, b64encode
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import Struct, StructMeta
 from msgspec.structs import replace
 
 from ..errors import Conflict, UsageError
@@ -30,12 +31,16 @@ ExpectedFact: TypeAlias = tuple[str, str, int | None]
 """(app, key, seq of the entry that put it; None: there is no such fact)."""
 
 
-class Fact(Struct, metaclass=Named, frozen=True):
+class Fact(Struct, metaclass=Named, frozen=True, gc=False):
     """A value that a program keeps in a session, and the entry that put it there."""
 
     key: str
     value: Any
     seq: int
+
+
+fact_of: Callable[[str, Any, int], Fact] = partial(StructMeta.__call__, Fact)
+"""`Fact(key, value, seq)` without the check of its arguments, which takes longer than making it."""
 
 
 class FactChange(Struct, frozen=True, gc=False):

@@ -16,7 +16,7 @@ from msgspec.structs import fields as fields_of, replace
 from ..codecs import fact_lines, native
 from ..core import facts as session_facts, query as queries
 from ..core.entries import Assistant, Compaction, Entry, Opened, ToolResult, User
-from ..core.facts import Fact, FactChange, fact_in
+from ..core.facts import Fact, FactChange, fact_in, fact_of
 from ..core.query import Query
 from ..core.rows import FOLD, Session, SessionRow
 from ..core.session import RowFold
@@ -159,25 +159,18 @@ def past_bytes(prefix: bytes) -> bytes:
 
 
 def facts_in(session_id: str, app: str, found: Iterable[Sequence[Any]]) -> list[Fact]:
-    """The facts in rows of (key, seq, line). Several may be in one line, which is decoded once."""
+    """The facts in rows of (key, seq, line). Several may be in one line."""
     rows = list(found)
-    lines = {seq: line for _, seq, line in rows}
-    if (plain := fact_lines.decode(list(lines.values()))) is not None:
-        return _facts_of_bytes(app, rows, dict(zip(lines, plain, strict=True)))
+    if (pairs := fact_lines.decode([line for _, _, line in rows])) is not None:
+        return [
+            fact_of(key, [pair.text, pair.packed.data], entry.seq)
+            for (data, _, _), entry in zip(rows, pairs, strict=True)
+            if (pair := entry.put.get(key := key_text(data))) is not None and entry.app == app
+        ]
+    lines = {seq: line for _, seq, line in rows}  # each is decoded once
     entries = dict(zip(lines, _decoded(session_id, lines), strict=True))
     facts = [fact_in(entries[seq], app, key_text(key)) for key, seq, _ in rows]
     return [fact for fact in facts if fact is not None]
-
-
-def _facts_of_bytes(
-    app: str, rows: Iterable[Sequence[Any]], entries: Mapping[int, fact_lines.FactsOfBytes]
-) -> list[Fact]:
-    facts: list[Fact] = []
-    for data, seq, _ in rows:
-        entry, key = entries[seq], key_text(data)
-        if entry.app == app and (pair := entry.put.get(key)) is not None:
-            facts.append(Fact(key, [pair[0], pair[1].data], entry.seq))
-    return facts
 
 
 def where(conditions: Iterable[str]) -> str:
