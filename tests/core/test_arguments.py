@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from turnlog import UsageError
 from turnlog.core import kinds
-from turnlog.core.arguments import Named, Typed, checked
+from turnlog.core.arguments import LEARNED_MAX, Named, Typed, checked, fit_of
 from turnlog.sessions.checking import checked_async, checked_methods
 
 T = TypeVar("T")
@@ -87,6 +87,23 @@ def test_a_value_fits_what_its_annotation_says(kind, right, wrong):
 )
 def test_a_class_is_known_to_fit_only_if_all_its_values_do(kind, whole):
     assert kinds.whole_classes(kind) == whole
+
+
+@pytest.mark.parametrize("kind", [Walks, Walks | Literal["own"] | None])
+def test_a_class_that_has_all_of_a_protocol_is_learned_and_one_whose_objects_may_lack_it_is_not(kind):
+    classes, fits = fit_of(kind)
+    assert Dog not in classes
+    assert [fits(value) for value in (Dog(), trained(), Cat(), Dog())] == [True, True, False, True]
+    assert Dog in classes
+    assert Cat not in classes
+    assert str not in classes
+
+
+def test_only_so_many_classes_are_learned():
+    classes, fits = fit_of(Walks)
+    for n in range(2 * LEARNED_MAX):
+        assert fits(type(f"Dog{n}", (Dog,), {})())
+    assert len(classes) == LEARNED_MAX
 
 
 @checked

@@ -264,8 +264,8 @@ def _without_whole_floats(data: bytes) -> bytes:
 
 
 def _may_have_whole_floats(data: bytes) -> bool:
-    # The first of the two takes a twentieth of the time, and nearly always says no.
-    return b".0" in data and _MAYBE_WHOLE_FLOAT.search(data) is not None
+    # `b".0" in data` takes three times as long as the pattern.
+    return b"." in data and _MAYBE_WHOLE_FLOAT.search(data) is not None
 
 
 def _each_summed(entries: Sequence[Entry]) -> Iterable[bytes]:

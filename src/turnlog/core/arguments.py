@@ -9,9 +9,9 @@ also checks each field.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cache, cached_property, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast, get_type_hints
 
 from msgspec import StructMeta
 from msgspec.structs import fields as fields_of
@@ -24,11 +24,13 @@ R = TypeVar("R")
 SHOWN_CHARS = 60
 SHAPES_MAX = 32
 """Of calls of one function: names of an open one may come from outside."""
-Fit: TypeAlias = tuple[frozenset[type], kinds.Matcher]
+LEARNED_MAX = 64
+"""Classes that one parameter remembers to fit."""
+Fit: TypeAlias = tuple[Set[type], kinds.Matcher]
 """(classes that fit whatever the value, what fits)"""
-ArgumentCheck: TypeAlias = tuple[str, Any, frozenset[type], kinds.Matcher]
+ArgumentCheck: TypeAlias = tuple[str, Any, Set[type], kinds.Matcher]
 """(parameter, its default, classes that fit, what fits)"""
-FieldCheck: TypeAlias = tuple[str, Any, frozenset[type], kinds.Matcher, Any]
+FieldCheck: TypeAlias = tuple[str, Any, Set[type], kinds.Matcher, Any]
 """(field, its default, classes that fit, what fits, its annotation)"""
 _ANYTHING: Fit = (frozenset(), kinds.anything)
 _EMPTY = inspect.Parameter.empty
@@ -126,7 +128,18 @@ class Checker:
 
 
 def fit_of(kind: Any) -> Fit:
-    return kinds.whole_classes(kind), kinds.matcher(kind)
+    """Which classes fit a protocol is learned from the values: looking for all that it asks for takes long."""
+    classes, fits = {*kinds.whole_classes(kind)}, kinds.matcher(kind)
+
+    def fits_and_learns(value: Any) -> bool:
+        if not fits(value):
+            return False
+        cls = cast("type[Any]", type(value))
+        if len(classes) < LEARNED_MAX and kinds.fits_a_protocol(kind, cls):
+            classes.add(cls)
+        return True
+
+    return classes, fits_and_learns if kinds.has_protocol(kind) else fits
 
 
 def shown(value: object) -> str:

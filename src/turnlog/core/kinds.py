@@ -8,7 +8,6 @@ import math
 import types
 from collections import abc
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 Matcher: TypeAlias = Callable[[Any], bool]
@@ -48,7 +47,7 @@ def whole_classes(kind: Any) -> frozenset[type]:
     if kind is None or kind is types.NoneType:
         return frozenset((types.NoneType,))
     is_plain = isinstance(kind, type) and origin is None and kind not in _SIMPLE
-    return frozenset((kind,)) if is_plain and not getattr(kind, "_is_protocol", False) else frozenset()
+    return frozenset((kind,)) if is_plain and not _is_protocol(kind) else frozenset()
 
 
 def name_of(kind: Any) -> str:
@@ -87,33 +86,50 @@ _SIMPLE: dict[Any, Matcher] = {
 def _of_class(kind: Any) -> Matcher:
     if isinstance(kind, TypeVar) or not isinstance(kind, type):
         return anything
-    if getattr(kind, "_is_protocol", False):
-        return _of_protocol(tuple(name for name in dir(kind) if not name.startswith("_")))
+    if _is_protocol(kind):
+        return _of_protocol(_names_in(kind))
     return lambda value: isinstance(value, kind)
 
 
 def _of_literals(options: tuple[Any, ...]) -> Matcher:
-    classes: list[type] = [*map(type, options)]
-    allowed = frozenset(zip(classes, options, strict=True))
+    classes = frozenset(map(type, options))
+    allowed = frozenset(zip(map(type, options), options, strict=True))
     return lambda value: type(value) in classes and (type(value), value) in allowed
 
 
 def _of_protocol(names: tuple[str, ...]) -> Matcher:
-    def matches(value: Any) -> bool:
-        return _has_all(value.__class__, names) or all(hasattr(value, name) for name in names)
-
-    return matches
+    return lambda value: _has_all(value, names)
 
 
-@lru_cache(256)
-def _has_all(kind: type, names: tuple[str, ...]) -> bool:
-    """Then no object of this class need be looked at."""
-    return all(hasattr(kind, name) for name in names)
+def _has_all(value: Any, names: tuple[str, ...]) -> bool:
+    return all(hasattr(value, name) for name in names)
+
+
+def fits_a_protocol(kind: Any, cls: type) -> bool:
+    """Whether the class itself has all that a protocol in the annotation asks for: then all its values match."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return any(fits_a_protocol(one, cls) for one in get_args(kind))
+    return _is_protocol(kind) and _has_all(cls, _names_in(kind))
+
+
+def has_protocol(kind: Any) -> bool:
+    """Whether a protocol is among what the annotation allows."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return any(map(has_protocol, get_args(kind)))
+    return _is_protocol(kind)
+
+
+def _is_protocol(kind: Any) -> bool:
+    return isinstance(kind, type) and get_origin(kind) is None and getattr(kind, "_is_protocol", False)
+
+
+def _names_in(protocol: type) -> tuple[str, ...]:
+    return tuple(name for name in dir(protocol) if not name.startswith("_"))
 
 
 def _of_union(options: tuple[Any, ...]) -> Matcher:
     plain = tuple(one for one in options if isinstance(one, type) and one not in _SIMPLE and get_origin(one) is None)
-    plain = tuple(one for one in plain if not getattr(one, "_is_protocol", False))
+    plain = tuple(one for one in plain if not _is_protocol(one))
     plain += (types.NoneType,) if types.NoneType in options else ()
     others = [matcher(one) for one in sorted(options, key=_is_not_literal) if one not in plain]
     if not others:
@@ -122,7 +138,10 @@ def _of_union(options: tuple[Any, ...]) -> Matcher:
     def matches(value: Any) -> bool:
         if isinstance(value, plain):
             return True
-        return any(fits(value) for fits in others)
+        for fits in others:  # noqa: SIM110 - a generator takes longer than what it would ask
+            if fits(value):
+                return True
+        return False
 
     return matches
 

@@ -48,12 +48,13 @@ def _closable(cls: type[T], checker: type[Checker], end: Callable[[Any], None]) 
     methods = dict(public_methods(cls))
     methods.pop("__init__", None)
     close = methods.pop("close")
+    cls._is_closed = False  # type: ignore[attr-defined]
     for name, method in methods.items():
         setattr(cls, name, _guarded(method, checker(method, name=name, method=True)))
 
     @wraps(close)
     async def close_once(self: Any) -> None:
-        if not getattr(self, "_is_closed", False):
+        if not self._is_closed:
             try:
                 await close(self)
             finally:
@@ -66,6 +67,7 @@ def _closable(cls: type[T], checker: type[Checker], end: Callable[[Any], None]) 
 def ledger(cls: type[T]) -> type[T]:
     """Names and facts may come from outside, such as the ids of a platform: what no store can hold is replaced."""
     methods = dict(public_methods(cls))
+    cls._is_closed = False  # type: ignore[attr-defined]
     for name in _LEDGER:
         method = methods[name]
         check = _LedgerChecker(method, name=f"ledger.{name}", method=True)
@@ -109,17 +111,12 @@ def _storable(name: str, value: Any) -> Any:
     return value
 
 
-def _as_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    return args, kwargs
-
-
-def _check_open(self: Any) -> None:
-    if getattr(self, "_is_closed", False):
-        raise StoreUnavailable("the store is closed", hint="Open it again.")
+def _closed() -> StoreUnavailable:
+    return StoreUnavailable("the store is closed", hint="Open it again.")
 
 
 def _guarded(
-    method: Callable[..., Any], check: Checker, prepare: Callable[..., tuple[Any, Any]] = _as_given
+    method: Callable[..., Any], check: Checker, prepare: Callable[..., tuple[Any, Any]] | None = None
 ) -> Callable[..., Any]:
     what = f"{method.__name__} failed"
     if inspect.iscoroutinefunction(method):
@@ -127,8 +124,10 @@ def _guarded(
         @wraps(method)
         async def later(self: Any, *args: Any, **kwargs: Any) -> Any:
             check(args, kwargs)
-            _check_open(self)
-            args, kwargs = prepare(args, kwargs)
+            if self._is_closed:
+                raise _closed()
+            if prepare is not None:
+                args, kwargs = prepare(args, kwargs)
             try:
                 return await method(self, *args, **kwargs)
             except OSError as error:
@@ -139,8 +138,10 @@ def _guarded(
     @wraps(method)
     def now(self: Any, *args: Any, **kwargs: Any) -> Any:
         check(args, kwargs)
-        _check_open(self)
-        args, kwargs = prepare(args, kwargs)
+        if self._is_closed:
+            raise _closed()
+        if prepare is not None:
+            args, kwargs = prepare(args, kwargs)
         try:
             return method(self, *args, **kwargs)
         except OSError as error:
