@@ -12,7 +12,7 @@ from turnlog.errors import TurnlogError, UsageError
 
 pytest.importorskip("claude_agent_sdk", reason="needs claude-agent-sdk, 350 MB: run `make adapters`")
 
-from turnlog.adapters.claude_agent_sdk import TurnlogSessionStore, _entry, _line
+from turnlog.adapters.claude_agent_sdk import TurnlogSessionStore, WrittenTranscript, _entry, _line, _place
 
 KEY = {"project_key": "-home-ann", "session_id": "5e3a1f0e-0000-4000-8000-000000000001"}
 LINES = [
@@ -176,3 +176,45 @@ def test_lines_after_one_that_was_erased_follow_the_one_before_it(tmp_path):
 
     beside = [("x", "a"), ("y", "of another transcript")]
     assert asyncio.run(work()) == [("a", None), *beside, ("c", "a"), ("d", "a"), ("e", "d")]
+
+
+@pytest.mark.parametrize("lines", [LINES[:1], LINES[5:6]], ids=["message", "no message"])
+def test_a_writer_that_must_read_first_is_not_overtaken_again_and_again(monkeypatch, tmp_path, lines):
+    """As it was by another process that wrote without a pause: it knows the transcript, and need not read."""
+    learn = WrittenTranscript._learn
+    overtakers = []
+
+    async def work():
+        async with turnlog.open(f"sqlite:{tmp_path}/a.db") as t:
+            fast, slow = TurnlogSessionStore(store=t), TurnlogSessionStore(store=t)
+            await fast.append(KEY, [{"type": "system", "uuid": "first"}])
+
+            async def overtaken(self, *args):
+                await learn(self, *args)
+                new = [{**lines[0], "uuid": f"fast {len(overtakers)}"}]
+                overtakers.append(asyncio.ensure_future(fast.append(KEY, new)))
+                await asyncio.wait(overtakers[-1:], timeout=0.3)
+
+            with monkeypatch.context() as slowed:
+                slowed.setattr(WrittenTranscript, "_learn", overtaken)
+                await slow.append(KEY, [{**lines[0], "uuid": "slow"}])
+                slowed.setattr(WrittenTranscript, "_learn", learn)
+                await asyncio.gather(*overtakers)
+            return [line["uuid"] for line in await slow.load(KEY)]
+
+    assert run(work()) == ["first", "slow", "fast 0"]
+
+
+def test_two_that_have_opened_an_empty_transcript_both_write_to_it(tmp_path):
+    """What they remember of it says that it is empty, also after the other has written."""
+
+    async def work():
+        async with turnlog.open(f"sqlite:{tmp_path}/a.db") as t:
+            one, two = TurnlogSessionStore(store=t), TurnlogSessionStore(store=t)
+            for store in (one, two):
+                await store._transcript(_place(KEY)).log.open(t)
+            await one.append(KEY, LINES[:1])
+            await two.append(KEY, LINES[:2])
+            return await one.load(KEY)
+
+    assert run(work()) == LINES[:2]

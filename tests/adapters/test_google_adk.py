@@ -1443,3 +1443,32 @@ def test_the_one_line_works_without_a_framework_being_imported_by_turnlog():
     )
     told = subprocess.run([sys.executable, "-c", hidden], check=True, capture_output=True, text=True).stdout
     assert 'pip install "turnlog[adk]"' in told
+
+
+@pytest.mark.parametrize("event", [lambda: said("fast"), changes], ids=["message", "no message"])
+def test_a_copy_that_is_read_again_is_not_overtaken_again_and_again(monkeypatch, tmp_path, event):
+    """As it was by another process that appended without a pause: it need not read anything before."""
+    reload = TurnlogSessionService._reload
+    overtakers = []
+
+    async def main():
+        async with turnlog.open(f"sqlite:{tmp_path}/a.db") as t:
+            fast, slow = TurnlogSessionService(store=t), TurnlogSessionService(store=t)
+            theirs = await fast.create_session(**WHO, session_id="s1")
+            ours = await slow.get_session(**WHO, session_id="s1")
+            await fast.append_event(theirs, event())
+
+            async def overtaken(self, *args):
+                await reload(self, *args)
+                overtakers.append(asyncio.ensure_future(fast.append_event(theirs, event())))
+                await asyncio.wait(overtakers[-1:], timeout=0.3)
+
+            with monkeypatch.context() as slowed:
+                slowed.setattr(TurnlogSessionService, "_reload", overtaken)
+                await slow.append_event(ours, said("slow"), retry=True)
+            late = await asyncio.gather(*overtakers, return_exceptions=True)
+            return len(ours.events), late
+
+    events, late = run(main())
+    assert events == 2
+    assert [type(one) for one in late] == [StaleSessionError]

@@ -547,3 +547,20 @@ def test_forgotten_threads_take_no_room_whatever_was_known_of_them():
     assert len(known.of(row).projected) < 1_000
     known.forget(row)
     assert known.size == 0
+
+
+def test_two_that_have_opened_an_empty_thread_store_each_message_once(tmp_path):
+    """What they remember of it says that it is empty, also after the other has written."""
+    savers = [TurnlogSaver(f"sqlite:{tmp_path}/a.db"), elsewhere(f"sqlite:{tmp_path}/a.db")]
+    for saver in savers:
+        saver._holder.wait(lambda t, saver=saver: saver._threads(t).log_of("t").open(t))
+    for saver in savers:
+        put_messages(saver, messages(2))
+
+    async def entries(t):
+        [row] = (await t.sessions.list()).items
+        return [type(one) for one in await t.store.read(row.id) if isinstance(one, User | Assistant)]
+
+    assert savers[0]._holder.wait(entries) == [User, Assistant]
+    for saver in savers:
+        saver.close()

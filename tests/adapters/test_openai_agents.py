@@ -608,3 +608,33 @@ def test_fit_folds_into_a_digest_and_keeps_instructions_and_the_newest():
     assert found[1]["content"].startswith("Summary of the earlier part")
     assert found[-1] == items[-1]
     assert len(found) < len(items)
+
+
+def test_a_pop_is_not_overtaken_again_and_again(monkeypatch, tmp_path):
+    """As it was by another process that added without a pause: it need not read anything before."""
+    from turnlog.adapters import openai_agents
+
+    newest_of = openai_agents._newest_of
+    overtakers = []
+
+    async def work():
+        async with turnlog.open(f"sqlite:{tmp_path}/a.db") as t:
+            fast, slow = TurnlogSession("ann", store=t), TurnlogSession("ann", store=t)
+            await fast.add_items([{"role": "user", "content": "first"}])
+            assert len(await slow.get_items()) == 1
+
+            async def overtaken(*args):
+                found = await newest_of(*args)
+                new = [{"role": "user", "content": f"fast {len(overtakers)}"}]
+                overtakers.append(asyncio.ensure_future(fast.add_items(new)))
+                await asyncio.wait(overtakers[-1:], timeout=0.3)
+                return found
+
+            with monkeypatch.context() as slowed:
+                slowed.setattr(openai_agents, "_newest_of", overtaken)
+                popped = await slow.pop_item()
+                slowed.setattr(openai_agents, "_newest_of", newest_of)
+                await asyncio.gather(*overtakers)
+            return popped["content"], [one["content"] for one in await slow.get_items()]
+
+    assert asyncio.run(work()) == ("fast 0", ["first", "fast 1"])

@@ -20,11 +20,11 @@ Everything here runs in the store's loop, with events and values as JSON.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -35,6 +35,7 @@ from ..core.query import Query
 from ..core.session import Session, active, live_path, marks_of, on_path
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores import GivenLease
 from ..stores.finding import every_row
 from ..stores.stamping import now_ms
 from .adk_events import EventJson, entry_of, event_of
@@ -64,6 +65,9 @@ from .adk_state import (
 from .blocks import copied
 from .kept_entries import kept_entries
 from .session_log import AGENT, READ_MAX, LiveEntries, SessionLog, key_of
+
+if TYPE_CHECKING:
+    from .adk_given import GivenEvent
 
 LOGS_MAX = 4096
 RACES_MAX = 20
@@ -105,12 +109,23 @@ class AdkSessions:
             return StoredSession(place, head, now, merged(change.session, user, app))
         raise Conflict("too many changes of this session at once")
 
-    async def append(
-        self, t: Turnlog, place: AdkPlace, event: EventJson, change: StateChange, head: AdkHead, size: int
-    ) -> AdkHead:
-        """WrongHead if the session has other events by now than this head says; NotFound if it was deleted."""
+    @asynccontextmanager
+    async def alone(self, t: Turnlog, place: AdkPlace, *, needed: bool) -> AsyncGenerator[GivenLease]:
+        """See `SessionLog.alone`. `needed`: whether others must be kept away."""
         log = self.log_of(place.key)
-        body = entry_of(event, size)
+        async with log.alone(t, await log.find(t) if needed else None) as lease:
+            yield lease
+
+    async def append(
+        self, t: Turnlog, place: AdkPlace, given: "GivenEvent", head: AdkHead, lease: GivenLease
+    ) -> AdkHead:
+        """WrongHead if the session has other events by now than this head says; NotFound if it was deleted.
+
+        Always with a lease, also for an event that is no message: so nobody writes while another holds it.
+        """
+        event, change = given.stored, given.change
+        log = self.log_of(place.key)
+        body = entry_of(event, given.size)
         for attempt in range(RACES_MAX):
             row = await (log.find(t) if attempt else log.known(t))
             if row is None:
@@ -127,7 +142,7 @@ class AdkSessions:
             put |= await self._announced(t, place, change)
             bodies: list[Entry] = [body, Facts(app=APP, put=put)] if has_facts else [body]
             try:
-                appended = await log.append_to(t, row, bodies, expect=head.seq)
+                appended = await log.append_to(t, row, bodies, expect=head.seq, lease=lease)
             except NotFound:
                 log.forget()
                 raise

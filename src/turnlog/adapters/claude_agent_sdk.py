@@ -24,6 +24,7 @@ from ..core.session import Session, live_path, marks_of, on_path
 from ..core.strict_json import fields_in
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
+from ..stores import GivenLease
 from ..stores.finding import every_row
 from .blocks import content_of
 from .framework import framework
@@ -140,9 +141,11 @@ class WrittenTranscript:
         for _ in range(RACES_MAX):
             row = await self.log.open(t)
             try:
-                if row.incarnation != self._incarnation:
-                    await self._learn(t, row)
-                await self._append(t, row, lines)
+                is_known = row.incarnation == self._incarnation
+                async with self.log.alone(t, None if is_known else row) as lease:
+                    if not is_known:
+                        await self._learn(t, row)
+                    await self._append(t, row, lines, lease)
                 return
             except NotFound:  # deleted meanwhile
                 self.log.forget()
@@ -152,15 +155,15 @@ class WrittenTranscript:
 
     async def _learn(self, t: Turnlog, row: Session) -> None:
         self._seen, self._summary, self._at = set(), None, None
-        if row.message_count or row.last_seq > 2:
-            for fact in await t.store.facts(row.id, APP, incarnation=row.incarnation):
-                if fact.key == SUMMARY:
-                    self._summary, self._at = fact.value, fact.seq
-                else:
-                    self._seen.add(fact.key)
+        for fact in await t.store.facts(row.id, APP, incarnation=row.incarnation):
+            if fact.key == SUMMARY:
+                self._summary, self._at = fact.value, fact.seq
+            else:
+                self._seen.add(fact.key)
         self._incarnation = row.incarnation
 
-    async def _append(self, t: Turnlog, row: Session, lines: Sequence[Line]) -> None:
+    async def _append(self, t: Turnlog, row: Session, lines: Sequence[Line], lease: GivenLease) -> None:
+        """Always with a lease, also if no line is a message: so nobody writes while another holds it."""
         new = list(_unseen(lines, self._seen))
         if not new:
             return
@@ -168,7 +171,7 @@ class WrittenTranscript:
         names = [name for line in new if (name := _name(line)) is not None]
         facts = Facts(app=APP, put={**dict.fromkeys(names, True), SUMMARY: summary or {}})
         bodies: list[Entry] = [*map(_entry, new), facts]
-        appended = await self.log.append_to(t, row, bodies, expect_fact=(APP, SUMMARY, self._at))
+        appended = await self.log.append_to(t, row, bodies, expect_fact=(APP, SUMMARY, self._at), lease=lease)
         self._seen.update(names)
         self._summary, self._at = summary, appended[-1].seq
 

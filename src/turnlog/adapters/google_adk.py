@@ -22,6 +22,7 @@ from ..core.session import live_path, marks_of, on_path
 from ..core.strict_json import fields_in
 from ..errors import Conflict, NotFound, UsageError
 from ..library import Turnlog
+from ..stores import GivenLease
 from .adk_events import EventJson, event_of
 from .adk_given import TEMP, GivenEvent, given_event, state_change
 from .adk_sessions import AdkSessions
@@ -166,24 +167,31 @@ class TurnlogSessionService(BaseSessionService):
 
     async def _append(self, t: Turnlog, place: AdkPlace, session: Session, given: GivenEvent, *, retry: bool) -> bool:
         """Whether the event is new: ADK's own service ignores one that is delivered again, too."""
-        timestamp = given.stored["timestamp"]
-        for _ in range(RACES_MAX if retry else 1):
-            head = head_of(session._storage_update_marker) or await self._found(t, place, session)
-            if not head.shows_as_new(timestamp, len(session.events)) and (
-                _has(session, given.event) or await self._is_stored(t, place, given.stored)
-            ):
-                return False
+        for attempt in range(RACES_MAX if retry else 1):
             try:
-                now = await self.sessions.append(t, place, given.stored, given.change, head, given.size)
+                async with self.sessions.alone(t, place, needed=attempt > 0) as lease:
+                    if attempt:
+                        await self._reload(t, place, session)
+                    return await self._append_once(t, place, session, given, lease)
             except WrongHead:
                 if not retry:
                     raise
-                await self._reload(t, place, session)
-                continue
-            session._storage_update_marker = now.marker
-            session.last_update_time = timestamp
-            return True
         raise WrongHead
+
+    async def _append_once(
+        self, t: Turnlog, place: AdkPlace, session: Session, given: GivenEvent, lease: GivenLease
+    ) -> bool:
+        """WrongHead if the session has other events by now than this copy of it."""
+        timestamp = given.stored["timestamp"]
+        head = head_of(session._storage_update_marker) or await self._found(t, place, session)
+        if not head.shows_as_new(timestamp, len(session.events)) and (
+            _has(session, given.event) or await self._is_stored(t, place, given.stored)
+        ):
+            return False
+        now = await self.sessions.append(t, place, given, head, lease)
+        session._storage_update_marker = now.marker
+        session.last_update_time = timestamp
+        return True
 
     async def _is_stored(self, t: Turnlog, place: AdkPlace, event: EventJson) -> bool:
         stored = await self.sessions.stored(t, place, event["id"])

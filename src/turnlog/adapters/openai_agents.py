@@ -24,6 +24,7 @@ from ..core.session import Session, live_path, marks_of, on_path
 from ..core.user_content import with_words
 from ..errors import Conflict, Corrupt, NotFound, ProviderError
 from ..library import Turnlog
+from ..stores import GivenLease
 from ..turns.own_call import Summarise
 from . import compacting, responses
 from .framework import framework
@@ -324,26 +325,30 @@ def _from_boundary(live: Sequence[Entry], boundary: int) -> Sequence[Entry]:
 
 
 async def _pop(t: Turnlog, where: SessionLog) -> Item | None:
+    row = await where.known(t)
     for attempt in range(RACES_MAX):
-        # The append says whether the log still ends where an earlier call saw it end.
-        row = await (where.find(t) if attempt else where.known(t))
-        if row is None:
-            return None
-        try:
-            live = LiveEntries(t, row, expected=TAKEN_BACK)
-            found = await _newest_of(t, row, live, 1)
-            if not found and attempt:
-                return None
-            if not found:
-                continue
-            entry, item = found[0]
-            rest = responses.items_of(entry)[:-1]  # an answer with calls is several items
-            back = await taken_back(row, live, 1 if isinstance(entry, Compaction) else entry.seq)
-            await where.append(t, [*back, *map(stored, rest)], row=row)
-        except (Conflict, NotFound):
-            continue
-        return item
+        with suppress(Conflict, NotFound):
+            # The append says whether the log still ends where an earlier call saw it end.
+            async with where.alone(t, row if attempt else None) as lease:
+                now = await where.find(t) if attempt else row
+                item = None if now is None else await _pop_from(t, where, now, lease)
+            if item is not None or now is None or attempt:
+                return item
+        row = await where.find(t)
     raise Conflict("too many changes of this session at once")
+
+
+async def _pop_from(t: Turnlog, where: SessionLog, row: Session, lease: GivenLease) -> Item | None:
+    """None: as far as this row says, there is no item."""
+    live = LiveEntries(t, row, expected=TAKEN_BACK)
+    found = await _newest_of(t, row, live, 1)
+    if not found:
+        return None
+    entry, item = found[0]
+    rest = responses.items_of(entry)[:-1]  # an answer with calls is several items
+    back = await taken_back(row, live, 1 if isinstance(entry, Compaction) else entry.seq)
+    await where.append(t, [*back, *map(stored, rest)], row=row, lease=lease)
+    return item
 
 
 async def _reset(t: Turnlog, where: SessionLog) -> None:

@@ -5,7 +5,7 @@ looked up again when its session was deleted, archived or replaced by another on
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 from msgspec.structs import replace
 
@@ -16,10 +16,10 @@ from ..core.keys import SessionKey
 from ..core.query import Query
 from ..core.session import Interval, Session, active, live_path, marks_of, on_path
 from ..core.user_content import with_words
-from ..errors import NotFound, UsageError
+from ..errors import Conflict, NotFound, UsageError
 from ..library import Turnlog
 from ..sessions import selection
-from ..stores import Appended
+from ..stores import OWN_LEASE_WAIT_S, Appended, GivenLease
 from ..stores.at_once import append_at_once
 from .checkpoints import digest
 from .kept_entries import kept_entries
@@ -105,6 +105,19 @@ class SessionLog:
     def forget(self) -> None:
         self._row = None
 
+    @asynccontextmanager
+    async def alone(self, t: Turnlog, row: Session | None) -> AsyncGenerator[GivenLease]:
+        """Keeps everybody else from writing messages to the session of this row; Busy if somebody does so for long.
+
+        For a change that depends on what was read, once it has lost a race: a process that need not read would win
+        each race against one that must. Without a row nobody is kept away, and the append takes the lease by itself.
+        """
+        if row is None:
+            yield "own"
+            return
+        async with t.store.lease(row.id, wait_s=OWN_LEASE_WAIT_S) as lease:
+            yield lease
+
     async def append_to(
         self,
         t: Turnlog,
@@ -113,23 +126,27 @@ class SessionLog:
         *,
         expect: int | None = None,
         expect_fact: ExpectedFact | None = None,
+        lease: GivenLease | None = None,
     ) -> Appended:
-        """One append to the session of this row; NotFound if it is gone. Only messages take the lease."""
-        lease = "own" if any(isinstance(body, NEEDS_LEASE) for body in bodies) else None
+        """One append to the session of this row; NotFound if it is gone. Without a `lease`, only messages take one."""
+        if lease is None and any(isinstance(body, NEEDS_LEASE) for body in bodies):
+            lease = "own"
+        elif lease is not None and lease != "own" and lease.session_id != row.id:
+            raise Conflict("another session has taken the place of this one")
         appended = await t.store.append(
             row.id, bodies, expect=expect, expect_fact=expect_fact, lease=lease, incarnation=row.incarnation
         )
         return self._appended(t, appended)
 
-    async def append(self, t: Turnlog, bodies: Sequence[Entry], *, row: Session | None = None) -> Appended:
+    async def append(
+        self, t: Turnlog, bodies: Sequence[Entry], *, row: Session | None = None, lease: GivenLease = "own"
+    ) -> Appended:
         """One append, all or none. Waits while a turn runs, then raises Busy.
 
-        `row`: Conflict unless the log still ends as this row says.
+        `row`: Conflict unless the log still ends as this row says. `lease`: of the session of this row.
         """
         if row is not None:
-            return self._appended(
-                t, await t.store.append(row.id, bodies, expect=row.last_seq, lease="own", incarnation=row.incarnation)
-            )
+            return await self.append_to(t, row, bodies, expect=row.last_seq, lease=lease)
         now = await self.open(t)
         try:
             return self._appended(t, await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation))

@@ -145,7 +145,7 @@ class LangGraphThreads:
         known = self._known.of(row).projected
         messages = langchain_messages.messages_in(held, known)
         new = {name: entry for name, one in messages.items() if (entry := langchain_messages.entry_of(one)) is not None}
-        if new and row.last_seq > 2:
+        if new:
             wanted = {f"m|{checkpoints.part(name)}": name for name in new}
             found = await t.store.facts(row.id, APP, keys=list(wanted), incarnation=row.incarnation)
             there = [wanted[fact.key] for fact in found]
