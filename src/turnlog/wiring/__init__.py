@@ -21,7 +21,7 @@ from ..stores import Clock, Ledger, Progress, Store, open_store, to_read
 from ..stores.spaces import LedgerSpaces
 from ..stores.stamping import now_ms
 from ..sync import SyncTurnlog
-from ..sync.facade import EngineDoor
+from ..sync.facade import EngineBridge
 from ..tools.kept import KeptFiles
 from ..turns import request_log
 from ..turns.compactor import unlogged
@@ -101,7 +101,7 @@ def connect(url: str | None = None, **settings: Unpack[OpenArguments]) -> SyncTu
     Example: `with turnlog.connect("sqlite:app.db") as t: print(t.session("ann").ask("hi"))`
     """
     engine = shared()
-    return SyncTurnlog(EngineDoor(engine, engine.enter(open(url, **settings))))
+    return SyncTurnlog(EngineBridge(engine, engine.enter(open(url, **settings))))
 
 
 @asynccontextmanager
