@@ -81,7 +81,7 @@ peer-suites: $(VENV)/.test ## the frameworks' own tests on the adapters (SUITES=
 	@$(BIN)/python -m tests.peers "$(SUITES)" $(ARGS)
 
 quick: $(VENV)/.test ## a minute of tests: the core, the contracts on memory and SQLite, the docs
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/core tests/test_architecture.py tests/test_docs.py \
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/core tests/codecs tests/test_architecture.py tests/test_docs.py \
 		tests/test_settings.py tests/turns/test_turns.py tests/cli/test_docs.py \
 		$(addprefix tests/stores/test_contract.py::Test,Memory Sqlite SqliteOs) $(ARGS)
 
@@ -105,7 +105,7 @@ figures: ## how large the modules and functions are
 	@$(PYTHON) benchmarks/code_figures.py $(ARGS)
 
 coverage: $(VENV)/.test ## fails unless every branch of core and codecs is covered
-	@$(BIN)/python -m pytest -q tests/core --cov=turnlog.core --cov=turnlog.codecs --cov-branch \
+	@$(BIN)/python -m pytest -q tests/core tests/codecs --cov=turnlog.core --cov=turnlog.codecs --cov-branch \
 		--cov-report=term-missing:skip-covered --cov-fail-under=100
 
 torture: $(VENV)/.test ## the long form of the crash, property and cluster tests (CRASHES=3000, CLUSTER_TURNS=2000)

@@ -261,14 +261,17 @@ def test_the_settings_file_on_the_page_is_one_that_loads(tmp_path):
     assert set(loaded.origins.values()) >= {"config.toml"}
 
 
-def test_the_architecture_lists_every_module_under_its_folder():
-    listed, folders = {}, []
+def test_the_architecture_lists_every_module_under_its_folder_and_no_others():
+    listed, folders, named = {}, [], set()
     for line in blocks_of_text(section(ROOT / "ARCHITECTURE.md", "Folders")).splitlines():
         head = re.match(r"^( *)(\w+)/ ", line)
         if head:
             depth = len(head[1]) // 2
             folders[depth:] = [head[2]]
+        elif folders:
+            named |= {"/".join([*folders[1:], name]) for name in line.split()}
         listed.setdefault("/".join(folders[1:]), set()).update(re.findall(r"\w+", line))
+    assert {name for name in named if not (PACKAGE / f"{name}.py").exists()} == set()
     for path in PACKAGE.rglob("*.py"):
         folder = str(path.parent.relative_to(PACKAGE)).replace(".", "")
         assert folder in listed, f"{folder} is not listed"

@@ -11,7 +11,7 @@ from turnlog.core.compaction import Keep, Trigger
 
 def load(tmp_path, toml="", env=None, **flags):
     (tmp_path / "config.toml").write_text(toml, encoding="utf-8")
-    return settings.load(home=tmp_path, env=env or {}, flags={k.replace("_", ".", 1): v for k, v in flags.items()})
+    return settings.load(home=tmp_path, env=env or {}, flags=flags)
 
 
 def test_later_wins_and_each_value_says_where_it_came_from(tmp_path):
@@ -131,6 +131,13 @@ def test_open_uses_the_store_of_the_settings(tmp_path):
             assert t.settings.store.durability == "os"
 
     asyncio.run(go())
+
+
+def test_flags_are_named_as_in_a_file_or_as_arguments_and_free_sections_come_whole(tmp_path):
+    loaded = load(tmp_path, **{"server.port": 1, "queue_cap": 5, "agents": {"ops": {"system": "Be brief."}}})
+    assert (loaded.server.port, loaded.queue.cap, loaded.agents["ops"].system) == (1, 5, "Be brief.")
+    with pytest.raises(UsageError, match="agents is"):
+        load(tmp_path, agents=["ops"])
 
 
 def test_the_origin_of_the_home_is_the_one_that_counted(tmp_path):

@@ -106,3 +106,15 @@ def test_a_chat_resumes_a_session_whose_time_is_over_and_leaves_it_at_the_first_
     rows = {row["id"]: row for row in listed(tmp_path)}
     assert rows.pop(old)["status"] == "archived"
     assert [row["turnCount"] for row in rows.values()] == [2]
+
+
+def test_a_backup_is_of_the_store_that_the_preset_names_and_so_is_what_is_restored(tmp_path):
+    old, new, file = tmp_path / "old", tmp_path / "new", tmp_path / "b.zip"
+    old.mkdir()
+    new.mkdir()
+    run("chat", "--preset", "claw0", "--model", "offline", "-p", "hello", home=old)
+    for command, home in (("backup", old), ("restore", new)):
+        done = run(command, "--preset", "claw0", file, home=home)
+        assert done.returncode == 0, done.stderr
+    listed = run("sessions", "list", "--preset", "claw0", "--json", home=new)
+    assert [row["title"] for row in json.loads(listed.stdout)["sessions"]] == ["hello"]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct
 
 ROOM_MIN = 1_000
-"""When so many are known, those of lists that are gone are forgotten."""
+"""When this many are known, those of lists that are gone are forgotten."""
 _PLAIN = frozenset((str, type(None), bool, int, float))
 _VERSION = 2
 """Of marshal: the last one whose bytes depend on nothing but the values."""

@@ -91,10 +91,9 @@ def report(value: Any, *lines: str) -> None:
 
 
 def settings_of(flags: Flags) -> dict[str, Any]:
-    """Keyword arguments of `turnlog.open`."""
+    """The settings that the common options give, by the names that `turnlog.open` and `settings.load` take."""
     return {
-        "url": flags.store_url,
-        "home": flags.home,
+        "store_url": flags.store_url,
         "model_name": flags.model,
         "session_preset": flags.preset,
         "tools_approval": flags.approve,
@@ -107,7 +106,7 @@ async def opened(flags: Flags, *, create: bool = True, **more: Any) -> "AsyncGen
 
     if create:
         _tell_if_new(flags)
-    async with open_turnlog(**settings_of(flags), create=create, **more) as turnlog:
+    async with open_turnlog(flags.store_url, home=flags.home, **settings_of(flags), create=create, **more) as turnlog:
         yield turnlog
 
 

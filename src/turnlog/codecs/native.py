@@ -207,21 +207,18 @@ def decode_lines(data: bytes) -> list[Entry]:
     return _decode_all(data, lines)
 
 
-def decode_each(lines: Sequence[bytes], decoder: msgspec.json.Decoder[Any] = _decoder) -> list[Any]:
-    """The same for lines without their newlines. Many are decoded in pieces that stay in the processor's cache.
-
-    `decoder`: for lines of which the caller knows more.
-    """
-    entries: list[Any] = []
+def decode_each(lines: Sequence[bytes]) -> list[Entry]:
+    """The same for lines without their newlines. Many are decoded in pieces that stay in the processor's cache."""
+    entries: list[Entry] = []
     for first in range(0, len(lines), LINES_AT_ONCE):
         piece = lines[first : first + LINES_AT_ONCE]
-        entries += _decode_all(b"\n".join(piece), piece, decoder)
+        entries += _decode_all(b"\n".join(piece), piece)
     return entries
 
 
-def _decode_all(data: bytes, lines: Sequence[bytes], decoder: msgspec.json.Decoder[Any] = _decoder) -> list[Any]:
+def _decode_all(data: bytes, lines: Sequence[bytes]) -> list[Entry]:
     try:
-        entries = decoder.decode_lines(data)
+        entries = _decoder.decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Undecodable(str(error)) from error
     if len(lines) != len(entries) or not all(map(_is_sound, lines, entries, _each_summed(entries))):

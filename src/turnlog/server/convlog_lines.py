@@ -113,7 +113,7 @@ class ConvlogLines:
         return lines
 
     async def finish(self, within_s: float) -> None:
-        """Returns when all lines are written; those that are not after so many seconds are reported as lost."""
+        """Returns when all lines are written; those not written within this many seconds are reported as lost."""
         if self._writing is not None:
             await asyncio.wait({self._writing}, timeout=within_s)
         if lost := sum(isinstance(one, tuple) for one in self._waiting):

@@ -23,7 +23,7 @@ from ..channels.gateway import Gateway
 from ..convlog import open_convlog
 from ..errors import UsageError
 from ..library import Turnlog
-from ..settings import Settings
+from ..settings import Settings, load
 from ..stores.disk.files import make_dir, replace_file
 from ..stores.stamping import now_ms
 from ..wiring import open as open_turnlog
@@ -38,7 +38,7 @@ from .http.listening import Listener
 from .logs import open_log
 from .metrics import Metrics
 from .service import Service
-from .workers import WorkerPlace, settings_for
+from .workers import WorkerPlace
 
 LAST_EVENTS_S = 0.2
 """For streams of turns that have just been stopped."""
@@ -60,7 +60,7 @@ COLLECT_OLDER_AFTER = (20, 20)
 async def open_service(
     *, home: str | Path | None = None, log: FilteringBoundLogger | None = None, **flags: Any
 ) -> AsyncGenerator[tuple[Turnlog, Service]]:
-    settings = settings_for(home, **flags)
+    settings = load(home=home, flags=flags)
     workspace = settings.home / WORKSPACE
     make_dir(workspace)
     async with (

@@ -20,11 +20,11 @@ from typing import Any
 import nh3
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 from msgspec import Struct
 
-from .formulas import keep_formulas
 from .highlighting import coloured
 
 MARKDOWN_MAX_CHARS = 12_000
@@ -34,6 +34,7 @@ SHOWN_MAX_CHARS = 60_000
 CACHED = 1_000
 """Rendered texts kept in memory, because a conversation is shown many times."""
 CACHED_MAX_CHARS = 8_000
+FORMULA_MAX_CHARS = 1_000
 
 TAGS = frozenset(
     (
@@ -194,7 +195,7 @@ def plain(text: str, limit: int = SHOWN_MAX_CHARS) -> Markup:
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
-    keep_formulas(parser)
+    parser.inline.ruler.before("escape", "formula", _take_formula)
     parser.add_render_rule("image", _picture_as_link)
     parser.add_render_rule("fence", _render_code)
     parser.add_render_rule("code_block", _render_code)
@@ -224,3 +225,29 @@ def _picture_as_link(
     address = escape(str(token.attrGet("src") or ""))
     alt = renderer.renderInlineAsText(token.children, options, env) if token.children else ""
     return f'<a href="{address}">[{escape(alt) or address}]</a>'
+
+
+_FORMULA = re.compile(
+    r"\$\$(?:[^$\\]|\\.)+\$\$"
+    r"|\$(?!\s)(?:[^$\\\n]|\\.)+(?<!\s)\$(?!\d)"
+    r"|\\\((?:[^\\]|\\(?!\)).)+?\\\)"
+    r"|\\\[(?:[^\\]|\\(?!\]).)+?\\\]",
+    re.DOTALL,
+)
+r"""`$$…$$`, `\(…\)`, `\[…\]`, or `$…$` without a blank at its inner edges and without a digit after it, so that prices
+are not formulas. It ends in the paragraph in which it begins.
+"""
+
+
+def _take_formula(state: StateInline, silent: bool) -> bool:
+    """Keeps a formula as it was written: markdown would drop its backslashes and read its underscores."""
+    if state.src[state.pos] not in "$\\":
+        return False
+    found = _FORMULA.match(state.src, state.pos, min(state.posMax, state.pos + FORMULA_MAX_CHARS))
+    if found is None:
+        return False
+    if not silent:
+        token = state.push("text", "", 0)
+        token.content = found[0]
+    state.pos = found.end()
+    return True

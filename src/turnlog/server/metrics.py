@@ -27,7 +27,7 @@ class Metrics:
         self.request_seconds = Histogram(
             "turnlog_request_seconds", "Time to the first byte of an answer", buckets=_SECONDS, registry=here
         )
-        self.refused = Counter("turnlog_refused_total", "Requests refused at the door", ["reason"], registry=here)
+        self.refused = Counter("turnlog_refused_total", "Requests refused before handling", ["reason"], registry=here)
         self.turns = Counter("turnlog_turns_total", "Turns ended", ["outcome"], registry=here)
         self.turns_running = Gauge("turnlog_turns_running", "Turns under way", registry=here, multiprocess_mode=_SUM)
         self.approvals = Counter("turnlog_approvals_total", "Answers to calls that waited", ["word"], registry=here)

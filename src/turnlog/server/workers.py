@@ -15,11 +15,10 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, cast
 
 from ..errors import UsageError
-from ..settings import Settings, load
+from ..settings import Settings
 
 WORKERS_MAX = 64
 AGAIN_FIRST_S = 0.5
@@ -165,7 +164,3 @@ class WorkerPlace:
             close()
 
         loop.add_reader(self._parent, ended)
-
-
-def settings_for(home: str | Path | None, **flags: Any) -> Settings:
-    return load(home=home, flags={name.replace("_", ".", 1): value for name, value in flags.items()})

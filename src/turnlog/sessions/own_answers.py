@@ -6,13 +6,12 @@ a digest of the place, the first words and the answer; so the index holds nobody
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Any, cast
 
 from ..core.atoms import Atom
 from ..core.entries import Foreign
 from ..core.path import Path
 from ..core.query import Query
-from ..stores import Ledger, Store
+from ..stores import Ledger, Store, facts
 from ..stores.finding import every_row
 from .forking import path_of
 
@@ -32,8 +31,8 @@ async def put(ledger: Ledger, key: str, path: Path) -> None:
         return
     name = _name(key, path.keys[0], answer)
     for _ in range(RACES_MAX):
-        old: Any = await ledger.get(SPACE, name)
-        ids = cast("list[str]", old) if isinstance(old, list) else []
+        old = await ledger.get(SPACE, name)
+        ids = facts.read(SPACE, name, old, list[str]) or []
         new = [*(one for one in ids if one != path.session_id), path.session_id][-SESSIONS_KEPT:]
         if await ledger.cas(SPACE, name, old, new, ttl_s=TTL_S):
             return
@@ -51,9 +50,9 @@ async def find(ledger: Ledger, key: str, said: Sequence[Atom]) -> list[str]:
     """Sessions that may have given an answer of this request, the newest first."""
     found: list[str] = []
     for answer in list(_ends_of_answers(said))[:PROBES]:
-        ids: Any = await ledger.get(SPACE, _name(key, said[0].key, answer))
-        if isinstance(ids, list):
-            found += [one for one in reversed(cast("list[str]", ids)) if one not in found]
+        name = _name(key, said[0].key, answer)
+        ids = facts.read(SPACE, name, await ledger.get(SPACE, name), list[str]) or []
+        found += [one for one in reversed(ids) if one not in found]
     return found
 
 

@@ -10,7 +10,7 @@ checked once.
 
 from typing import Annotated
 
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, Struct
 
 from ..core.keys import SESSION_ID
 from ..core.query import PAGE_MAX, Query
@@ -45,7 +45,7 @@ async def chosen(ledger: Ledger, key: str) -> Selection | None:
 
 async def change(ledger: Ledger, key: str, old: Selection | None, new: Selection) -> bool:
     """Changes the selection, unless it has changed meanwhile."""
-    return await ledger.cas(SELECTED, key, old and to_builtins(old), to_builtins(new))
+    return await ledger.cas(SELECTED, key, old and facts.write(old), facts.write(new))
 
 
 async def settled(store: Store, key: str, fresh: str) -> Selection:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from ..core import call_patterns, sections
+from ..core.arguments import shown
 from ..core.compaction import Keep, Trigger, parse_keep, parse_trigger
 from ..core.keys import check_agent
 from ..core.measuring import KEEP_SHARE, Limits
@@ -189,7 +190,9 @@ FREE_SECTIONS = ("channels", "agents", "mcp")
 def load(
     *, home: str | Path | None = None, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Settings:
-    """`flags`: {"section.key": value} from a command line; None values are not given."""
+    """`flags`: from a command line or a call, {"section.key": value} or {"section_key": value}. A section with free
+    names, such as `agents`, may be given as a whole. None values are not given.
+    """
     env = os.environ if env is None else env
     folder = Path(home or env.get("TURNLOG_HOME") or "~/.turnlog").expanduser().absolute()
     layers = [
@@ -292,13 +295,21 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 def _from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
-    for name in flags:
+    values: dict[str, Any] = {}
+    for name, value in flags.items():
+        if name not in FREE_SECTIONS:
+            values[name if "." in name else name.replace("_", ".", 1)] = value
+        elif isinstance(value, Mapping):
+            values |= {f"{name}.{own}": dict(given) for own, given in cast("Mapping[str, Any]", value).items()}
+        elif value is not None:
+            raise UsageError(f"{name} is {shown(value)}", hint=f"Give {name}={{name: {{…}}}}.")
+    for name in values:
         section, _, key = name.partition(".")
         if section in SECTIONS:
             sections.check_known(section, key, SECTIONS[section].__struct_fields__)
         elif section not in FREE_SECTIONS:
             raise sections.unknown("setting", name, _all_names())
-    return {name: value for name, value in flags.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _all_names() -> list[str]:

@@ -12,15 +12,15 @@ from ..core.session import Session
 from ..library import Turnlog
 from ..sessions import Sessions
 from ..sessions.checking import checked_methods
-from .facade import EngineDoor, called, entered, iterated, waited, wrapped
+from .facade import EngineBridge, called, entered, iterated, waited, wrapped
 
 
 @checked_methods
 class SyncSessions:
     """Everything that is not a turn: opening, listing, searching, forking, deleting (`Sessions`)."""
 
-    def __init__(self, door: EngineDoor, inner: Sessions) -> None:
-        self._door = door
+    def __init__(self, bridge: EngineBridge, inner: Sessions) -> None:
+        self._bridge = bridge
         self._inner = inner
 
     @property
@@ -30,7 +30,7 @@ class SyncSessions:
 
     def acting_for(self, principal: Principal) -> "SyncSessions":
         """The same sessions with the rights of this principal. Only the owner's object can be restricted."""
-        return SyncSessions(self._door, self._inner.acting_for(principal))
+        return SyncSessions(self._bridge, self._inner.acting_for(principal))
 
     open = waited(Sessions.open)
     new = waited(Sessions.new)
@@ -72,9 +72,9 @@ class SyncSessions:
 class SyncSessionHandle(BoundSession):
     """One session, with everything that can be done with it (`SessionHandle`). Its row is read at each use."""
 
-    def __init__(self, door: EngineDoor, inner: SessionHandle) -> None:
+    def __init__(self, bridge: EngineBridge, inner: SessionHandle) -> None:
         super().__init__(inner.place)
-        self._door = door
+        self._bridge = bridge
         self._inner = inner
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class SyncSessionHandle(BoundSession):
     @property
     def row(self) -> Session:
         """The row as it is now; the session is opened for it."""
-        return self._door.run(self._read_row())
+        return self._bridge.run(self._read_row())
 
     async def _read_row(self) -> Session:
         return (await self._inner).row
@@ -92,7 +92,7 @@ class SyncSessionHandle(BoundSession):
         """A new session with a copy of the past up to `at`. This one is not changed.
         Example: `other = chat.fork(label="another try")`
         """
-        return SyncSessionHandle(self._door, self._door.run(self._inner.fork(at=at, label=label)))
+        return SyncSessionHandle(self._bridge, self._bridge.run(self._inner.fork(at=at, label=label)))
 
     ask = waited(SessionHandle.ask)
     send = iterated(SessionHandle.send)
@@ -129,10 +129,10 @@ class SyncSessionHandle(BoundSession):
 class SyncAccess:
     """What one principal may do with sessions and turns (`Access`)."""
 
-    def __init__(self, door: EngineDoor, inner: Access) -> None:
-        self._door = door
+    def __init__(self, bridge: EngineBridge, inner: Access) -> None:
+        self._bridge = bridge
         self._inner = inner
-        self.sessions = SyncSessions(door, inner.sessions)
+        self.sessions = SyncSessions(bridge, inner.sessions)
 
     @property
     def principal(self) -> Principal:
@@ -181,9 +181,9 @@ class SyncAccess:
 class SyncTurnlog(SyncAccess):
     """Turnlog without `await` (`Turnlog`), for scripts, notebooks and threads; `turnlog.connect()` gives one."""
 
-    def __init__(self, door: EngineDoor) -> None:
-        super().__init__(door, door.turnlog)
-        self.settings = door.turnlog.settings
+    def __init__(self, bridge: EngineBridge) -> None:
+        super().__init__(bridge, bridge.turnlog)
+        self.settings = bridge.turnlog.settings
 
     def __enter__(self) -> Self:
         return self
@@ -193,7 +193,7 @@ class SyncTurnlog(SyncAccess):
 
     def close(self) -> None:
         """Ends the running turns and closes everything. A second call does nothing."""
-        self._door.close()
+        self._bridge.close()
 
     acting_for = wrapped(SyncAccess, Turnlog.acting_for)
     check_agent = called(Turnlog.check_agent)

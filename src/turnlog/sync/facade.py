@@ -1,7 +1,7 @@
 """Makes synchronous methods of asynchronous ones, and runs them in the engine.
 
 A method that is made here has the parameters, types and docstring of the asynchronous one, for type checkers and at run
-time. Its object has the asynchronous object as `_inner` and an `EngineDoor` as `_door`.
+time. Its object has the asynchronous object as `_inner` and an `EngineBridge` as `_bridge`.
 """
 
 import inspect
@@ -20,7 +20,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class EngineDoor:
+class EngineBridge:
     """One open Turnlog in the engine. All synchronous objects that it leads to share one of these."""
 
     def __init__(self, engine: Engine, entered: Entered[Turnlog]) -> None:
@@ -82,7 +82,7 @@ def waited(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Cal
     """The method that waits for the result of this one."""
 
     def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._door.run(method(self._inner, *args, **kwargs))
+        return self._bridge.run(method(self._inner, *args, **kwargs))
 
     return _described(run, method)
 
@@ -91,7 +91,7 @@ def called(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any
     """The method that calls this one, which is not async, in the thread of the loop."""
 
     def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._door.call(lambda: method(self._inner, *args, **kwargs))
+        return self._bridge.call(lambda: method(self._inner, *args, **kwargs))
 
     return _described(run, method)
 
@@ -100,7 +100,7 @@ def iterated(method: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> Callabl
     """The method that gives the items of this one."""
 
     def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T]:
-        return self._door.iterate(method(self._inner, *args, **kwargs))
+        return self._bridge.iterate(method(self._inner, *args, **kwargs))
 
     return _described(run, method, Generator)
 
@@ -111,18 +111,18 @@ def entered(
     """The method for `with` where this one is for `async with`."""
 
     def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[T]:
-        return self._door.enter(method(self._inner, *args, **kwargs))
+        return self._bridge.enter(method(self._inner, *args, **kwargs))
 
     return _described(run, method, AbstractContextManager)
 
 
 def wrapped(
-    kind: Callable[[EngineDoor, S], T], method: Callable[Concatenate[Any, P], S]
+    kind: Callable[[EngineBridge, S], T], method: Callable[Concatenate[Any, P], S]
 ) -> Callable[Concatenate[Any, P], T]:
     """The method that gives what this one gives as a synchronous object of this kind."""
 
     def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return kind(self._door, method(self._inner, *args, **kwargs))
+        return kind(self._bridge, method(self._inner, *args, **kwargs))
 
     return _described(run, method, kind)
 

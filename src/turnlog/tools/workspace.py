@@ -22,6 +22,8 @@ PATH_MAX_CHARS = 4_096
 
 DEPTH_MAX = 64
 """The depth below the workspace. Nobody needs more."""
+WHOLE_MAX_BYTES = 1 << 26
+"""More of a file is never read at once."""
 
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -140,11 +142,11 @@ def replace(fd: int, name: str, content: bytes, bounds: Bounds) -> bool:
     return before is not None
 
 
-def whole(fd: int, name: str, bounds: Bounds, *, limit: int = 1 << 26) -> bytes | None:
+def whole(fd: int, name: str, bounds: Bounds) -> bytes | None:
     """The content of a file, up to a limit; None if there is none."""
     try:
         with regular_file(fd, name, bounds) as file:
-            return os.read(file, min(limit, os.fstat(file).st_size))
+            return os.read(file, min(WHOLE_MAX_BYTES, os.fstat(file).st_size))
     except FileNotFoundError:
         return None
 

@@ -7,7 +7,6 @@ reads scales and windows from the ledger once. It saves windows when they change
 
 from collections import OrderedDict
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -52,7 +51,7 @@ class Windows:
     async def of(self, place: str) -> int | None:
         if place not in self._known:
             kept = await self._ledger.get(WINDOWS, place)
-            self._known[place] = None if kept is None else facts.read(WINDOWS, place, kept, LearntWindow)
+            self._known[place] = facts.read(WINDOWS, place, kept, LearntWindow)
         found = self._known[place]
         return found.window if found and found.until > self._clock() else None
 
@@ -69,7 +68,7 @@ class Windows:
         self._known[place] = found
         old = await self._ledger.get(WINDOWS, place)
         if found is not None:
-            await self._ledger.cas(WINDOWS, place, old, msgspec.to_builtins(found), ttl_s=LEARNT_FOR_MS / 1000)
+            await self._ledger.cas(WINDOWS, place, old, facts.write(found), ttl_s=LEARNT_FOR_MS / 1000)
         elif old is not None:
             await self._ledger.cas(WINDOWS, place, old, None)
 
@@ -146,9 +145,7 @@ class Calibration:
         for model in list(self._unsaved):
             self._unsaved.discard(model)
             old = await self._ledger.get(SCALES, model)
-            await self._ledger.cas(
-                SCALES, model, old, msgspec.to_builtins(replace(self._scales[model], tokeniser=None))
-            )
+            await self._ledger.cas(SCALES, model, old, facts.write(replace(self._scales[model], tokeniser=None)))
 
 
 def _read(model: str, kept: object) -> Scale:

@@ -8,7 +8,7 @@ it died before storing it.
 
 from contextlib import suppress
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from ..core import answers
 from ..core.entries import Received
@@ -56,7 +56,7 @@ class Deliveries:
         """
         key = _key(ticket.incoming)
         mine = DeliveryClaim(ticket.session_id, ticket.since, ticket.incarnation)
-        older = await self._store.ledger.put_if_absent(DELIVERED, key, to_builtins(mine), ttl_s=DELIVERED_TTL_S)
+        older = await self._store.ledger.put_if_absent(DELIVERED, key, facts.write(mine), ttl_s=DELIVERED_TTL_S)
         if older is None:
             return True
         # If the claim cannot be read, the whole log that such messages go to now is searched.

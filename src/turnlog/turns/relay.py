@@ -38,8 +38,7 @@ from .compactor import OnRequest, unlogged
 from .context_edits import COMPACTED
 from .journal import Journal
 from .places import Entrance, Places
-from .relay_call import CompactionNote, RelayCall, pieces_of, stopped
-from .relayed_turn import RelayedTurn
+from .relay_call import CompactionNote, RelayCall, RelayedTurn, pieces_of, stopped
 from .runner import Runner, TurnRequest
 from .stored_calls import StoredCall
 from .stream import TurnStream

@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 from ..core.entries import Assistant, Block, Compaction, tool_uses
-from ..core.events import CompactionEnd, Event, GuardStage
+from ..core.events import CompactionEnd, ErrorEvent, Event, GuardStage, Snapshot, TextDelta, ThinkingDelta, ToolCall
 from ..core.prompt import INVALID_INPUT
-from ..errors import Busy
+from ..errors import Busy, NotFound, ProviderRefused, StoreUnavailable
 from ..providers import CallPiece, Delta
 from .stream import TurnStream, events_of
 
@@ -185,3 +185,33 @@ def written_input(call: Block) -> str:
     if len(given) == 1 and isinstance(given.get(INVALID_INPUT), str):
         return str(given[INVALID_INPUT])
     return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+
+
+class RelayedTurn:
+    """Tells the clients of a call what a turn of one of our agents says: its events as pieces."""
+
+    def __init__(self, call: RelayCall) -> None:
+        self._call = call
+        self._begins = False
+        self.error: Exception | None = None
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case TextDelta(text=text):
+                self._call.add(Delta(text=text, begins=self._begins))
+                self._begins = False
+            case ThinkingDelta(text=text):
+                self._call.add(Delta(thinking=text))
+            case ErrorEvent():
+                self.error = _error_of(event)
+                self._call.tell(event)
+            case Snapshot() | ToolCall():
+                self._begins = True
+                self._call.tell(event)
+            case _:
+                self._call.tell(event)
+
+
+def _error_of(event: ErrorEvent) -> Exception:
+    kinds = {"provider": ProviderRefused, "store": StoreUnavailable, "deleted": NotFound}
+    return kinds.get(event.code, ProviderRefused)(event.error, hint=event.hint)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from ..core.session import Session
 from ..runtime.background import Loop
@@ -74,7 +74,7 @@ async def ask(ledger: Ledger, session_id: str, request: StopRequest) -> None:
     """Asks the process that runs a turn of this session to stop it."""
     earlier = await ledger.get(STOPS, session_id)
     # If this fails, another process has just asked for the same.
-    await ledger.cas(STOPS, session_id, earlier, to_builtins(request), ttl_s=REQUEST_TTL_S)
+    await ledger.cas(STOPS, session_id, earlier, facts.write(request), ttl_s=REQUEST_TTL_S)
 
 
 async def _is_answered(ledger: Ledger, session_id: str) -> bool:

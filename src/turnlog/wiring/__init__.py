@@ -1,28 +1,27 @@
 """Builds all objects from the settings: the only part that knows all concrete classes."""
 
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 from ..access import Parts, own_files
 from ..channels.approvers import may_approve, may_ask
-from ..core.arguments import checked, shown
-from ..errors import UsageError
+from ..core.arguments import checked
 from ..library import Turnlog, close_by
 from ..providers import Provider
 from ..runtime.engine import Held, shared
 from ..sessions import Sessions
 from ..sessions.checking import checked_async
-from ..settings import FREE_SECTIONS, Settings, load
+from ..settings import Settings, load
 from ..settings.typed import SettingsArguments
 from ..stores import Clock, Ledger, Progress, Store, open_store, to_read
 from ..stores.spaces import LedgerSpaces
 from ..stores.stamping import now_ms
 from ..sync import SyncTurnlog
-from ..sync.facade import EngineDoor
+from ..sync.facade import EngineBridge
 from ..tools.kept import KeptFiles
 from ..turns import request_log
 from ..turns.compactor import unlogged
@@ -72,7 +71,7 @@ async def open(  # noqa: A001 - turnlog.open() is the name people look for
     `agents={"support": {"system": "…"}}`.
     Example: `async with turnlog.open("sqlite:app.db") as t: print(await t.session("ann").ask("hi"))`
     """
-    loaded = load(home=home, flags=_dotted({"store_url": url, **settings}))
+    loaded = load(home=home, flags={"store_url": url, **settings})
     log = request_log.from_env(os.environ)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(_store(loaded, clock, progress, create, named=url is not None))
@@ -102,7 +101,7 @@ def connect(url: str | None = None, **settings: Unpack[OpenArguments]) -> SyncTu
     Example: `with turnlog.connect("sqlite:app.db") as t: print(t.session("ann").ask("hi"))`
     """
     engine = shared()
-    return SyncTurnlog(EngineDoor(engine, engine.enter(open(url, **settings))))
+    return SyncTurnlog(EngineBridge(engine, engine.enter(open(url, **settings))))
 
 
 @asynccontextmanager
@@ -110,7 +109,7 @@ async def open_ledger(
     *spaces: str, url: str | None = None, home: str | Path | None = None, create: bool = True, **flags: Any
 ) -> AsyncGenerator[Ledger]:
     """Only these spaces of the store's ledger, for commands that need no session."""
-    settings = load(home=home, flags=_dotted({"store_url": url, **flags}))
+    settings = load(home=home, flags={"store_url": url, **flags})
     place = settings.store_url() if create else to_read(settings.store_url(), named=url is not None)
     async with open_store(place, create=create, durability=settings.store.durability) as store:
         yield LedgerSpaces(store.ledger, spaces)
@@ -191,16 +190,3 @@ def _store(
         clock=clock,
         progress=progress,
     )
-
-
-def _dotted(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """{"section.name": value}; a section with free names, such as `agents`, may be given as a whole."""
-    found: dict[str, Any] = {}
-    for name, value in flags.items():
-        if name not in FREE_SECTIONS:
-            found[name.replace("_", ".", 1)] = value
-        elif isinstance(value, Mapping):
-            found |= {f"{name}.{own}": dict(given) for own, given in cast("Mapping[str, Any]", value).items()}
-        elif value is not None:
-            raise UsageError(f"{name} is {shown(value)}", hint=f"Give {name}={{name: {{…}}}}.")
-    return found

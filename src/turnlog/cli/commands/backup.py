@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import to_builtins
 
-from ..options import common, flags_now, report
+from ..options import common, flags_now, report, settings_of
 
 if TYPE_CHECKING:
     from ...interchange.backup import BackupSummary
@@ -60,7 +60,7 @@ def _store_url() -> str:
     from ...settings import load
 
     flags = flags_now()
-    return load(home=flags.home, flags={"store.url": flags.store_url}).store_url()
+    return load(home=flags.home, flags=settings_of(flags)).store_url()
 
 
 def _told(summary: "BackupSummary") -> str:

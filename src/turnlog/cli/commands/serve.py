@@ -48,18 +48,19 @@ def serve(host: str | None, port: int | None, workers: int, worker: str | None) 
     log_everything_as_json()
     place = WorkerPlace(worker) if worker else None
     tell = _tell if place is None or place.number == 0 else _say_nothing
+    flags = flags_now()
+    given = {"server_host": host, "server_port": port, **settings_of(flags)}
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(
-            serve_now(home=flags_now().home, tell=tell, worker=place, server_host=host, server_port=port, **_given())
-        )
+        runner.run(serve_now(home=flags.home, tell=tell, worker=place, **given))
 
 
 def _supervised(workers: int, host: str | None, port: int | None) -> int:
     from ...server.main import bind
-    from ...server.workers import check_workers, settings_for, supervise
+    from ...server.workers import check_workers, supervise
+    from ...settings import load
 
     flags = flags_now()
-    settings = settings_for(flags.home, server_host=host, server_port=port, **_given())
+    settings = load(home=flags.home, flags={"server_host": host, "server_port": port, **settings_of(flags)})
     check_workers(workers, settings)
     listening = bind(settings.server.host, settings.server.port)
     given = {
@@ -150,7 +151,9 @@ def _with_tokens(work: "Callable[[Tokens], Awaitable[T]]", *, create: bool = Fal
     from ...wiring import open_ledger
 
     async def opened_work() -> T:
-        async with open_ledger(*TOKEN_SPACES, **settings_of(flags_now()), create=create) as ledger:
+        flags = flags_now()
+        place = {"url": flags.store_url, "home": flags.home}
+        async with open_ledger(*TOKEN_SPACES, **place, **settings_of(flags), create=create) as ledger:
             return await work(Tokens(ledger))
 
     return asyncio.run(opened_work())
@@ -165,12 +168,6 @@ def parse_expiry(text: str, now: datetime) -> int:
     except ValueError as error:
         raise UsageError(f"{text[:40]!r} is not a time", hint="Write 30d, 12h or 2030-01-31.") from error
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def _given() -> dict[str, Any]:
-    flags = flags_now()
-    given = {"store_url": flags.store_url, "model_name": flags.model, "session_preset": flags.preset}
-    return {**given, "tools_approval": flags.approve}
 
 
 def _row(made: "Token") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import click
 
-from ..options import common, flags_now, report
+from ..options import common, flags_now, report, settings_of
 from ..output import columns_of_screen, table, write
 
 
@@ -19,8 +19,7 @@ def config() -> None:
     from ...settings import explain, load
 
     flags = flags_now()
-    given = {"store.url": flags.store_url, "model.name": flags.model, "session.preset": flags.preset}
-    rows = explain(load(home=flags.home, flags=given))
+    rows = explain(load(home=flags.home, flags=settings_of(flags)))
     report(rows, *table([(row["key"], row["origin"], str(row["value"])) for row in rows], columns_of_screen()))
 
 

@@ -27,7 +27,7 @@ from ..http.problems import Refusal
 from ..http.sse import ASK_AGAIN_S, BATCH_MAX, KEEPALIVE_S, disconnect
 from ..service import AnyRequest, principal_of, service_of, token_of
 from . import errors, models, reading
-from .compaction_doors import FIELD
+from .compaction_fields import FIELD
 from .errors import Family, InvalidField
 from .messages import thread_not_found
 from .models import Target

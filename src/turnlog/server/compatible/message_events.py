@@ -14,7 +14,7 @@ from ...providers import CallPiece, Delta
 from ...settings import ApiSettings
 from ...turns.relay_call import RelayCall, written_input
 from . import errors, response_ids as ids
-from .compaction_doors import CLEAR_THINKING, CLEAR_TOOLS, COMPACT
+from .compaction_fields import CLEAR_THINKING, CLEAR_TOOLS, COMPACT
 from .reading import WireRequest
 from .response_tools import is_whole
 

@@ -10,7 +10,7 @@ from ...core.entries import Assistant, Block, Content, Message, ToolResult, User
 from ...core.parameters import Parameters, ToolChoice
 from ...settings import ApiSettings
 from ...turns.context_edits import NO_EDITS
-from . import compaction_doors, reading
+from . import compaction_fields, reading
 from .errors import InvalidField, Unknown
 from .reading import RequestFields, WireRequest, whole_number
 
@@ -79,7 +79,7 @@ def read(
     fields.take("cache_control", object)
     parameters = _parameters(fields, metadata, server_tools, headers)
     ignored: list[str] = []
-    edits, edit_kinds = compaction_doors.of_messages(fields, ignored)
+    edits, edit_kinds = compaction_fields.of_messages(fields, ignored)
     after = None if counts else _thread(fields.take("thread", dict[str, Any]))
     return WireRequest(
         model=model,

@@ -5,7 +5,7 @@ Everything is looked up as the principal: what another has stored does not exist
 
 from ...access.relaying import Relaying
 from ...errors import NotFound
-from . import compaction_doors, reading, response_ids as ids, responses, stored_responses
+from . import compaction_fields, reading, response_ids as ids, responses, stored_responses
 from .errors import InvalidField, not_found
 from .reading import RequestFields
 from .responses import InputItems, ReadInput
@@ -56,5 +56,5 @@ async def _after_compaction(relaying: Relaying, given: InputItems) -> tuple[tupl
     if last is None:
         return None, given
     at, coded = last
-    point = await compaction_doors.after_handle(relaying, coded, f"input[{at}]")
+    point = await compaction_fields.after_handle(relaying, coded, f"input[{at}]")
     return point, responses.of_raws(given.raws[at + 1 :])

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ...core.parameters import JSON_OBJECT, Parameters
 from ...settings import ApiSettings
 from ...turns.context_edits import NO_EDITS, ContextEdits
-from . import compaction_doors, reading, response_ids as ids, response_items as items, response_tools
+from . import compaction_fields, reading, response_ids as ids, response_items as items, response_tools
 from .chat_completions import choice_of, effort_of, format_of
 from .errors import InvalidField, not_found
 from .reading import RequestFields, WireRequest
@@ -102,7 +102,7 @@ def read(fields: RequestFields, found: ReadInput, headers: Mapping[str, str], ap
     named = {name: value for name in api.session_from if (value := fields.take(name, str))}
     metadata = metadata_of(fields)
     store = fields.take("store", bool)
-    edits = compaction_doors.of_responses(fields)
+    edits = compaction_fields.of_responses(fields)
     if is_compaction:
         edits = ContextEdits(compacts_now=True)
     echo = _echo(fields, found, instructions, metadata, store, ignored)

@@ -6,7 +6,7 @@ from litestar import Request, Response, post
 from litestar.types import ASGIApp
 
 from ..service import AnyRequest
-from . import chat_completions, compaction_doors, conversations, errors, messages, models, reading, response_routes
+from . import chat_completions, compaction_fields, conversations, errors, messages, models, reading, response_routes
 from .answering import answer, api_of, count_tokens as count, relaying_of, request_id
 from .chat_completions import ChatWriter
 from .message_events import EventsWriter
@@ -37,10 +37,10 @@ async def _messages(request: AnyRequest, *, counts: bool = False) -> WireRequest
     api = api_of(request)
     fields = RequestFields(await reading.body_of(request))
     said, point = fields.messages(), None
-    if last := compaction_doors.last_block(said):
+    if last := compaction_fields.last_block(said):
         at, coded = last
-        point = await compaction_doors.after_handle(relaying_of(request), coded, f"messages[{at}]")
-        rest = compaction_doors.without_block(said[at])
+        point = await compaction_fields.after_handle(relaying_of(request), coded, f"messages[{at}]")
+        rest = compaction_fields.without_block(said[at])
         said = [*([rest] if rest else []), *said[at + 1 :]]
     return messages.read(fields, said, request.headers, api, counts=counts, point=point)
 

@@ -275,7 +275,7 @@ class GatedRequest:
 def _check_socket(request: GatedRequest) -> None:
     """No route speaks WebSockets; clients of compatible APIs try one and then use POST."""
     if request.is_compatible and request.method == "GET" and request.header(b"upgrade").lower() == "websocket":
-        raise Refusal("WebSockets are not spoken here", status=426, code="upgrade_required", hint="Use POST.")
+        raise Refusal("this server has no WebSockets", status=426, code="upgrade_required", hint="Use POST.")
 
 
 def _check_single(request: GatedRequest) -> None:

@@ -81,7 +81,7 @@ class Refusal(TurnlogError):
 
 
 def later(what: str, hint: str, *, status: int, code: str, after_s: int = RETRY_AFTER_S) -> Refusal:
-    """Refuses what may be sent again after so many seconds."""
+    """Refuses a request that may be sent again after this many seconds."""
     return Refusal(what, hint=hint, status=status, code=code, headers={"Retry-After": str(after_s)})
 
 

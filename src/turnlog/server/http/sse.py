@@ -143,7 +143,7 @@ class EventStream:
         self._pump: asyncio.Task[Any] | None = None
         """The task of the request, while it sends frames."""
         self._is_cut = False
-        """Whether the pump was cancelled here, and not by whoever runs the request."""
+        """Whether the pump was cancelled here, and not by the task that runs the request."""
         self._attending: asyncio.Task[None] | None = None
         self._has_head = False
         self._is_ending = False

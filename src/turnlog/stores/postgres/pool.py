@@ -133,7 +133,7 @@ class PostgresPool:
     async def close(self) -> None:
         while self._calls:
             await asyncio.wait(set(self._calls))
-            for _ in range(PASSES):  # whoever was answered just now may have a second statement
+            for _ in range(PASSES):  # a caller that was answered just now may have a second statement
                 await asyncio.sleep(0)
         self._closed = True
         await self.connections.close()

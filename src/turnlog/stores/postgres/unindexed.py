@@ -28,7 +28,7 @@ ENTRIES_MAX = 4_000
 BYTES_MAX = 4 * 1024 * 1024
 """What one search looks through, at about 10 µs an entry."""
 ENTRIES_A_PASS = 100
-"""After so many, other tasks run."""
+"""After this many, other tasks run."""
 
 _READ = """
 SELECT s.session_id, m.seq, m.created_at,

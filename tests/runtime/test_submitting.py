@@ -14,7 +14,7 @@ from turnlog.runtime import submitting
 from turnlog.runtime.engine import Engine
 from turnlog.runtime.submitting import submit_to
 
-from .waiting import GIVES_UP_S, until
+from ..waiting import GIVES_UP_S, until
 
 MANY = 2_000
 

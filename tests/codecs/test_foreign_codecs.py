@@ -27,7 +27,7 @@ from turnlog.core.entries import (
 from turnlog.errors import UsageError
 from turnlog.testing import check_messages, opened
 
-from .simulation import Simulation, steps
+from ..core.simulation import Simulation, steps
 
 WAYS = [("v3", "pi"), ("v3", "zyhive"), ("flat", "claw0"), ("flat", "claw0-keyed")]
 some = settings(

@@ -53,6 +53,11 @@ def test_many_pairs_are_decoded_at_once_and_few_are_not():
     assert fact_lines.decode([line(one) for one in pairs(15)]) is None
 
 
+def test_lines_with_other_values_are_left_to_the_general_decoder():
+    others = [stored(seq, {f"e|{seq}": ["a", "b"]}) for seq in range(1, 17)]
+    assert fact_lines.decode([line(one) for one in others]) is None
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

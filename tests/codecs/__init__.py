@@ -1,0 +1,1 @@
+# noqa: A005 - named like the folder that these test
