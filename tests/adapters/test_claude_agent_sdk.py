@@ -12,7 +12,7 @@ from turnlog.errors import TurnlogError, UsageError
 
 pytest.importorskip("claude_agent_sdk", reason="needs claude-agent-sdk, 350 MB: run `make adapters`")
 
-from turnlog.adapters.claude_agent_sdk import TurnlogSessionStore, _entry, _line
+from turnlog.adapters.claude_agent_sdk import TurnlogSessionStore, _entry, _line, _place
 
 KEY = {"project_key": "-home-ann", "session_id": "5e3a1f0e-0000-4000-8000-000000000001"}
 LINES = [
@@ -176,3 +176,29 @@ def test_lines_after_one_that_was_erased_follow_the_one_before_it(tmp_path):
 
     beside = [("x", "a"), ("y", "of another transcript")]
     assert asyncio.run(work()) == [("a", None), *beside, ("c", "a"), ("d", "a"), ("e", "d")]
+
+
+@pytest.mark.parametrize("store", ["sqlite:{}/a.db", "jsonl:{}/store"])
+def test_a_transcript_that_two_processes_begin_at_once_takes_the_lines_of_both(tmp_path, store):
+    async def main():
+        first, second = TurnlogSessionStore(store.format(tmp_path)), TurnlogSessionStore(store.format(tmp_path))
+        await first._holder.call(first._transcript(_place(KEY)).log.open)  # its first append finds the session empty
+        await second.append(KEY, LINES[:1])
+        await first.append(KEY, LINES[:2])
+        assert await second.load(KEY) == LINES[:2]
+        await first.aclose()
+        await second.aclose()
+
+    asyncio.run(main())
+
+
+def test_lines_whose_long_ids_differ_at_the_end_are_both_stored_once():
+    async def main():
+        store = TurnlogSessionStore("memory:")
+        lines = [{"type": "system", "uuid": "x" * 600 + end} for end in ("1", "2", "\ud800")]
+        await store.append(KEY, lines)
+        await store.append(KEY, lines)
+        assert await store.load(KEY) == lines
+        await store.aclose()
+
+    asyncio.run(main())
