@@ -161,11 +161,12 @@ def test_nothing_is_said_to_be_stored_in_a_database_that_was_removed_or_replaced
         await ours.write("ann", 1)
         await ours.write("ann", 2)
         path.rename(tmp_path / "b.db")
-        with pytest.raises(StoreUnavailable, match="removed"):
-            await ours.write("ann", 3)
-        path.write_bytes(b"")
-        with pytest.raises(StoreUnavailable, match="removed"):
-            await ours.write("ann", 3)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="removed"):
+                await ours.write("ann", 3)
+            with pytest.raises(StoreUnavailable, match="removed"):
+                await ours.read("ann")
+            path.write_bytes(b"")
         path.unlink()
         (tmp_path / "b.db").rename(path)
         await ours.write("ann", 3)
