@@ -133,9 +133,11 @@ class LangGraphThreads:
         self._known.forget(row)
 
     async def _forget_erased(self, t: Turnlog, row: Session) -> None:
-        """Forgets what is remembered if words of the session were erased since, by whomever."""
-        last = (await t.store.describe(row.id, incarnation=row.incarnation)).last_seq
-        looked = self._known.of(row).looked
+        """Forgets what is remembered if words of the session were erased since, by whomever. NotFound if it is gone."""
+        now = await t.store.describe(row.id, incarnation=row.incarnation)
+        if now.status != "active":
+            raise NotFound(f"the session {row.id} was put away")
+        last, looked = now.last_seq, self._known.of(row).looked
         if looked is not None and looked < last:
             new = await t.store.read(row.id, after=looked, limit=NEW_MAX + 1, incarnation=row.incarnation)
             if len(new) > NEW_MAX or any(isinstance(entry, Erasure) for entry in new):
