@@ -161,11 +161,12 @@ def test_nothing_is_said_to_be_stored_in_a_database_that_was_removed_or_replaced
         await ours.write("ann", 1)
         await ours.write("ann", 2)
         path.rename(tmp_path / "b.db")
-        with pytest.raises(StoreUnavailable, match="removed"):
-            await ours.write("ann", 3)
-        path.write_bytes(b"")
-        with pytest.raises(StoreUnavailable, match="removed"):
-            await ours.write("ann", 3)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="removed"):
+                await ours.write("ann", 3)
+            with pytest.raises(StoreUnavailable, match="removed"):
+                await ours.read("ann")
+            path.write_bytes(b"")
         path.unlink()
         (tmp_path / "b.db").rename(path)
         await ours.write("ann", 3)
@@ -215,3 +216,47 @@ def test_a_forked_child_and_its_parent_write_both(adapter, tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     run(ours.write("ann", "parent"))
     assert run(adapter(url).read("ann")) == ["before", "child", "parent"]
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "jsonl"])
+@pytest.mark.parametrize("kind", [one for one in ADAPTERS if one.framework in ("langgraph", "claude_agent_sdk")])
+def test_what_is_written_after_a_session_was_archived_is_found_again(kind, scheme, tmp_path):
+    if find_spec(kind.package) is None:
+        pytest.skip(f"needs {kind.package}")
+
+    async def work():
+        url = f"{scheme}:{tmp_path}/store"
+        ours = kind(url)
+        await ours.write("ann", 1)
+        await archive_all(url)
+        await ours.write("ann", 2)
+        assert await ours.read("ann") == [2]
+        assert await kind(url).read("ann") == [2]
+
+    run(work())
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "jsonl"])
+def test_items_that_are_added_after_a_session_was_archived_are_found_again(scheme, tmp_path):
+    pytest.importorskip("agents")
+    from turnlog.adapters.openai_agents import TurnlogSession
+
+    async def work():
+        url = f"{scheme}:{tmp_path}/store"
+        session, items = TurnlogSession("ann", url), [{"role": "user", "content": f"{n}"} for n in range(4)]
+        await session.add_items(items[:1])
+        for n in (1, 2):
+            await archive_all(url)
+            await session.add_items([items[n]])
+            assert await session.get_items() == [items[n]]
+        await session.add_items(items[3:])
+        assert await TurnlogSession("ann", url).get_items() == items[2:]
+        session.close()
+
+    run(work())
+
+
+async def archive_all(url):
+    async with turnlog.open(url) as t:
+        for row in (await t.sessions.list()).items:
+            await t.sessions.set_status(row.id, "archived")

@@ -205,16 +205,27 @@ def test_a_writer_that_must_read_first_is_not_overtaken_again_and_again(monkeypa
     assert run(work()) == ["first", "slow", "fast 0"]
 
 
-def test_two_that_have_opened_an_empty_transcript_both_write_to_it(tmp_path):
-    """What they remember of it says that it is empty, also after the other has written."""
+@pytest.mark.parametrize("store", ["sqlite:{}/a.db", "jsonl:{}/store"])
+def test_a_transcript_that_two_processes_begin_at_once_takes_the_lines_of_both(tmp_path, store):
+    async def main():
+        first, second = TurnlogSessionStore(store.format(tmp_path)), TurnlogSessionStore(store.format(tmp_path))
+        await first._holder.call(first._transcript(_place(KEY)).log.open)  # its first append finds the session empty
+        await second.append(KEY, LINES[:1])
+        await first.append(KEY, LINES[:2])
+        assert await second.load(KEY) == LINES[:2]
+        await first.aclose()
+        await second.aclose()
 
-    async def work():
-        async with turnlog.open(f"sqlite:{tmp_path}/a.db") as t:
-            one, two = TurnlogSessionStore(store=t), TurnlogSessionStore(store=t)
-            for store in (one, two):
-                await store._transcript(_place(KEY)).log.open(t)
-            await one.append(KEY, LINES[:1])
-            await two.append(KEY, LINES[:2])
-            return await one.load(KEY)
+    asyncio.run(main())
 
-    assert run(work()) == LINES[:2]
+
+def test_lines_whose_long_ids_differ_at_the_end_are_both_stored_once():
+    async def main():
+        store = TurnlogSessionStore("memory:")
+        lines = [{"type": "system", "uuid": "x" * 600 + end} for end in ("1", "2", "\ud800")]
+        await store.append(KEY, lines)
+        await store.append(KEY, lines)
+        assert await store.load(KEY) == lines
+        await store.aclose()
+
+    asyncio.run(main())

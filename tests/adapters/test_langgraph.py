@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import turnlog
-from turnlog.core.entries import Assistant, Facts, ToolResult, User
+from turnlog.core.entries import MESSAGES, Assistant, Facts, ToolResult, User
 from turnlog.errors import TurnlogError, UsageError
 from turnlog.sessions import erasing
 
@@ -564,3 +564,106 @@ def test_two_that_have_opened_an_empty_thread_store_each_message_once(tmp_path):
     assert savers[0]._holder.wait(entries) == [User, Assistant]
     for saver in savers:
         saver.close()
+
+
+def test_a_thread_that_does_not_fit_into_memory_stores_each_message_once(tmp_path):
+    from langchain_core.messages import HumanMessage
+
+    saver = TurnlogSaver(f"sqlite:{tmp_path}/a.db")
+    place = config()
+    held, version = [], None
+    first = saver.get_next_version(None, None)
+
+    async def shrink(t):
+        threads_of(t)._known = KnownThreads(most_bytes=5_000)
+
+    async def keys_put(t):
+        row = await threads_of(t).log_of("t").find(t)
+        return [key for entry in await t.store.read(row.id) if isinstance(entry, Facts) for key in entry.put]
+
+    saver._holder.wait(shrink)
+    for n in range(12):
+        held = [*held, HumanMessage(f"{n}" * 1_000, id=f"{n}")]
+        version = saver.get_next_version(version, None)
+        checkpoint = empty_checkpoint()
+        checkpoint["channel_values"] = {"messages": held, "document": "d" * 4_000}
+        checkpoint["channel_versions"] = {"messages": version, "document": first}
+        place = saver.put(place, checkpoint, {}, {"messages": version} | ({"document": first} if n == 0 else {}))
+    put = saver._holder.wait(keys_put)
+    assert sum(key.startswith("e|") for key in put) == 12
+    assert sum(key.startswith("b||document") for key in put) == 1
+    assert saver.get(place)["channel_values"] == {"messages": held, "document": "d" * 4_000}
+    saver.close()
+
+
+@pytest.mark.parametrize("store", ["sqlite:{}/a.db", "jsonl:{}/store"])
+def test_two_checkpoints_at_once_store_a_message_of_both_once(tmp_path, store):
+    async def main():
+        savers = [TurnlogSaver(store.format(tmp_path)) for _ in range(4)]
+
+        async def put(saver):
+            checkpoint, version = empty_checkpoint(), saver.get_next_version(None, None)
+            checkpoint["channel_values"] = {"messages": messages(2)}
+            checkpoint["channel_versions"] = {"messages": version}
+            await saver.aput(config(), checkpoint, {}, {"messages": version})
+
+        async def told(t):
+            row = await threads_of(t).log_of("t").find(t)
+            return [entry for entry in await t.store.read(row.id) if isinstance(entry, MESSAGES)]
+
+        await asyncio.gather(*map(put, savers))
+        assert len(await savers[0]._holder.call(told)) == 2
+        for saver in savers:
+            await saver.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_list_ends_when_another_process_deletes_its_thread(tmp_path):
+    url = f"sqlite:{tmp_path}/a.db"
+    saver, other = TurnlogSaver(url), elsewhere(url)
+    for n in range(30):
+        put_messages(saver, messages(n))
+    found = saver.list(config())
+    assert next(found)
+    other.delete_thread("t")
+    assert len([*found]) < 30
+    assert saver.get(config()) is None
+    saver.close()
+    other.close()
+
+
+def test_what_was_read_before_something_was_dropped_is_not_known_after_it(tmp_path):
+    """A read that is under way while another task learns of the drop."""
+
+    async def main():
+        saver = TurnlogSaver(f"sqlite:{tmp_path}/a.db")
+        version = saver.get_next_version(None, None)
+        checkpoint = empty_checkpoint()
+        checkpoint["channel_values"], checkpoint["channel_versions"] = {"x": "word"}, {"x": version}
+        await saver.aput(config(), checkpoint, {}, {"x": version})
+
+        async def read(t):
+            threads = threads_of(t)
+            row = await threads.log_of("t").find(t)
+            facts, key = t.store.facts, f"b||x|{version}"
+            threads.forget(row)
+
+            async def slow(*args, keys=(), **more):
+                found = await facts(*args, keys=keys, **more)
+                if key in keys:  # dropped after it was read
+                    await t.store.append(row.id, [Facts(app="langgraph", put={"g": 1}, drop=(key,))])
+                    await threads._learn(t, row)
+                return found
+
+            t.store.facts = slow
+            try:
+                assert await threads._values(t, row, [key])
+            finally:
+                del t.store.facts
+            return await threads._values(t, row, [key])
+
+        assert await saver._holder.call(read) == {}
+        await saver.aclose()
+
+    asyncio.run(main())

@@ -72,8 +72,10 @@ class ChannelFacts(Struct, frozen=True):
     prefix: str
     """Of the keys of its elements."""
     elements: Sequence[SerialisedElement]
-    is_new: bool
+    is_unique: bool
     """Whether no other value can be under this key."""
+    is_new: bool
+    """Whether it was changed since the last checkpoint; otherwise it is probably stored."""
 
 
 class StoredCheckpoint(Struct, frozen=True):
@@ -129,13 +131,13 @@ def digest(data: bytes) -> str:
 
 
 def encoded_channel(
-    serde: Serializer, ns: str, name: str, version: Any, value: Any, known: SerialisedMessages
+    serde: Serializer, ns: str, name: str, version: Any, value: Any, known: SerialisedMessages, *, is_new: bool
 ) -> ChannelFacts:
     place = part(ns)
     key = f"b|{place}|{part(name)}|{part(str(version))}"
     stored, elements = encoded(serde, value, known)
-    is_new = isinstance(version, str) and _UNIQUE.match(version) is not None
-    return ChannelFacts(name, key, stored, elements_prefix(place), elements, is_new)
+    is_unique = isinstance(version, str) and _UNIQUE.match(version) is not None
+    return ChannelFacts(name, key, stored, elements_prefix(place), elements, is_unique, is_new)
 
 
 def serialised(serde: Serializer, value: Any) -> SerializedValue:

@@ -27,6 +27,7 @@ from ..library import Turnlog
 from ..stores import GivenLease
 from ..stores.finding import every_row
 from .blocks import content_of
+from .checkpoints import digest
 from .framework import framework
 from .not_storable import NotStorable
 from .resident import holder
@@ -41,6 +42,8 @@ SUMMARY = "s"
 TRANSCRIPTS_MAX = 256
 """The transcripts whose lines are remembered by `uuid`."""
 RACES_MAX = 20
+UUID_MAX_CHARS = 498
+"""A fact is named by a longer one's digest."""
 _HIDDEN = ("isMeta", "isCompactSummary")
 """Lines that the CLI wrote for itself: not a person's words."""
 
@@ -149,8 +152,9 @@ class WrittenTranscript:
                 return
             except NotFound:  # deleted meanwhile
                 self.log.forget()
-            except Conflict:  # another process has written
+            except Conflict:  # another process has written: its row says more than the one of an earlier call
                 self._incarnation = ""
+                self.log.forget()
         raise Conflict("too many changes of this transcript at once")
 
     async def _learn(self, t: Turnlog, row: Session) -> None:
@@ -198,7 +202,9 @@ def _prefix(project: str) -> str:
 def _name(line: Line) -> str | None:
     """The key of the fact that says that this line is stored."""
     uuid = line.get("uuid")
-    return f"u|{uuid}"[:500] if isinstance(uuid, str) and uuid else None
+    if not isinstance(uuid, str) or not uuid:
+        return None
+    return f"u|{uuid if len(uuid) <= UUID_MAX_CHARS else '#' + digest(uuid.encode('utf-8', 'surrogatepass'))}"
 
 
 def _unseen(lines: Sequence[Line], seen: set[str]) -> Iterator[Line]:

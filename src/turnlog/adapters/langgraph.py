@@ -194,7 +194,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         about = checkpoints.serialised(serde, get_checkpoint_metadata(config, metadata))
         stored = StoredCheckpoint(parent.ns, checkpoint["id"], parent.id, written, about, {})
         known = [
-            checkpoints.encoded_channel(serde, parent.ns, n, versions[n], v, self._serialised)
+            checkpoints.encoded_channel(serde, parent.ns, n, versions[n], v, self._serialised, is_new=n in new_versions)
             for n, v in values.items()
             if n in versions
         ]

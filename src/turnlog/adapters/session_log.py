@@ -128,7 +128,9 @@ class SessionLog:
         expect_fact: ExpectedFact | None = None,
         lease: GivenLease | None = None,
     ) -> Appended:
-        """One append to the session of this row; NotFound if it is gone. Without a `lease`, only messages take one."""
+        """One append to the session of this row; NotFound if it is gone, or is this key's no more. Without a `lease`,
+        only messages take one.
+        """
         if lease is None and any(isinstance(body, NEEDS_LEASE) for body in bodies):
             lease = "own"
         elif lease is not None and lease != "own" and lease.session_id != row.id:
@@ -136,7 +138,9 @@ class SessionLog:
         appended = await t.store.append(
             row.id, bodies, expect=expect, expect_fact=expect_fact, lease=lease, incarnation=row.incarnation
         )
-        return self._appended(t, appended)
+        if not _is_current(self._appended(t, appended)):
+            raise NotFound(f"the session {row.id} was put away")
+        return appended
 
     async def append(
         self, t: Turnlog, bodies: Sequence[Entry], *, row: Session | None = None, lease: GivenLease = "own"
@@ -148,15 +152,16 @@ class SessionLog:
         if row is not None:
             return await self.append_to(t, row, bodies, expect=row.last_seq, lease=lease)
         now = await self.open(t)
-        try:
-            return self._appended(t, await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation))
-        except NotFound:  # deleted since the last call
-            self._row = None
+        with suppress(NotFound):
+            appended = await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation)
+            if _is_current(self._appended(t, appended)):
+                return appended
+        self._row = None  # deleted or put away since the last call
         now = await self.open(t)
         return self._appended(t, await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation))
 
     def append_at_once(self, t: Turnlog, bodies: Sequence[Entry]) -> Appended | None:
-        """The same without waiting (`stores.at_once`); None, and nothing was stored, if that is not possible."""
+        """The same without waiting (`stores.at_once`); None if that is not possible: nothing that counts is stored."""
         row, append = self._row, append_at_once(t.store)
         if row is None or row.status != "active" or append is None:
             return None
@@ -164,7 +169,7 @@ class SessionLog:
             appended = append(row.id, bodies, None, row.incarnation)
         except NotFound:  # deleted since the last call
             return None
-        return None if appended is None else self._appended(t, appended)
+        return appended if appended is not None and _is_current(self._appended(t, appended)) else None
 
     def _appended(self, t: Turnlog, appended: Appended) -> Appended:
         self._row = appended.row
@@ -180,6 +185,13 @@ class SessionLog:
             if await self._selected(t) is not None:
                 self._row = await t.sessions.new(self.key)
                 return
+
+
+def _is_current(appended: Appended) -> bool:
+    """Whether readers of the key will find what was appended. Otherwise somebody has archived or replaced the session
+    since its row was looked up: to look before each append would cost more than to append once more.
+    """
+    return appended.row.status == "active"
 
 
 class LiveEntries:

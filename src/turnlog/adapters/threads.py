@@ -4,11 +4,12 @@ Everything here runs in the store's loop. Values stay serialised; the saver turn
 thread. What was read or written once is known (`known_threads`).
 """
 
+from asyncio import Lock
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -65,6 +66,8 @@ class LangGraphThreads:
     def __init__(self) -> None:
         self.log_of: Callable[[str], SessionLog] = lru_cache(LOGS_MAX)(_log_of)
         self._known = KnownThreads()
+        self._turns: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+        """By the incarnation of their sessions: two checkpoints at once must not both store a message."""
 
     async def put(self, t: Turnlog, thread: str, new: NewCheckpoint) -> None:
         log = self.log_of(thread)
@@ -85,12 +88,12 @@ class LangGraphThreads:
         if thread.looked is None:
             thread.looked = row.last_seq  # before anything is read: an erasure after it is seen
         expected = (APP, checkpoints.DROPPED, thread.dropped)  # before what is known is used
-        taken = await self._values(t, row, [one.key for one in new.channels if not one.is_new])
+        taken = await self._values(t, row, [one.key for one in new.channels if not (one.is_unique and one.is_new)])
         known = self._known.of(row).values
         for channel in new.channels:
             if channel.key not in taken:
                 values[channel.key] = channel.value
-            elif taken[channel.key] != channel.value:
+            elif not channel.is_unique and taken[channel.key] != channel.value:
                 inline[channel.name] = channel.value
             else:
                 continue
@@ -98,16 +101,21 @@ class LangGraphThreads:
             elements |= {key: fact for name, fact in channel.elements if (key := prefix + name) not in known}
         stored = replace(new.stored, inline=inline)
         values = {key: value for key, value in values.items() if key not in known}
-        messages = await self._unprojected(t, row, new.messages)
-        bodies: list[Entry] = [entry for _, entry in messages]
-        names = {f"m|{checkpoints.part(name)}": True for name, _ in messages}
-        # An entry for each element: it is read, and can be erased, without the others and the lists that it is in.
-        bodies += [Facts(app=APP, put={key: value}) for key, value in elements.items()]
-        bodies.append(Facts(app=APP, put={**values, **names, stored.address.key: stored.fact}))
-        appended = await log.append_to(t, row, bodies, expect_fact=expected)
-        self._wrote(row, appended)
-        self._known.put(row, values | elements)
-        self._known.project(row, [name for name, _ in messages])
+        if elements:  # others may have stored them, or this process, which forgot it
+            there = await self._values(t, row, elements)
+            elements = {key: fact for key, fact in elements.items() if key not in there}
+        async with self._turns.setdefault(row.incarnation, Lock()) if new.messages else nullcontext():
+            messages = await self._unprojected(t, row, new.messages)
+            bodies: list[Entry] = [entry for _, entry in messages]
+            names = {f"m|{checkpoints.part(name)}": True for name, _ in messages}
+            # An entry for each element: it is read, and can be erased, without the others and the lists that it is in.
+            bodies += [Facts(app=APP, put={key: value}) for key, value in elements.items()]
+            bodies.append(Facts(app=APP, put={**values, **names, stored.address.key: stored.fact}))
+            appended = await log.append_to(t, row, bodies, expect_fact=expected)
+            if self._known.of(row) is thread:  # otherwise something was dropped meanwhile, perhaps what was written
+                self._wrote(row, appended)
+                self._known.put(row, values | elements)
+                self._known.project(row, [name for name, _ in messages])
 
     def _wrote(self, row: Session, appended: Appended) -> None:
         """What this process has written follows what it has looked at, unless somebody else wrote in between."""
@@ -116,8 +124,8 @@ class LangGraphThreads:
             thread.looked = appended[-1].seq
 
     async def _learn(self, t: Turnlog, row: Session) -> None:
-        self.forget(row)
         found = await t.store.facts(row.id, APP, keys=[checkpoints.DROPPED], incarnation=row.incarnation)
+        self.forget(row)  # not before: what is read meanwhile may be what was dropped
         self._known.of(row).dropped = found[0].seq if found else None
 
     def forget(self, row: Session) -> None:
@@ -125,9 +133,11 @@ class LangGraphThreads:
         self._known.forget(row)
 
     async def _forget_erased(self, t: Turnlog, row: Session) -> None:
-        """Forgets what is remembered if words of the session were erased since, by whomever."""
-        last = (await t.store.describe(row.id, incarnation=row.incarnation)).last_seq
-        looked = self._known.of(row).looked
+        """Forgets what is remembered if words of the session were erased since, by whomever. NotFound if it is gone."""
+        now = await t.store.describe(row.id, incarnation=row.incarnation)
+        if now.status != "active":
+            raise NotFound(f"the session {row.id} was put away")
+        last, looked = now.last_seq, self._known.of(row).looked
         if looked is not None and looked < last:
             new = await t.store.read(row.id, after=looked, limit=NEW_MAX + 1, incarnation=row.incarnation)
             if len(new) > NEW_MAX or any(isinstance(entry, Erasure) for entry in new):
@@ -226,11 +236,16 @@ class LangGraphThreads:
     async def whole(
         self, t: Turnlog, thread: str, stored: Sequence[StoredCheckpoint], serde: checkpoints.Serializer
     ) -> "list[FoundCheckpoint]":
-        row = await self.log_of(thread).known(t)
+        """Nothing if the thread was deleted since they were listed."""
+        log = self.log_of(thread)
+        row = await log.known(t)
         if row is None:
             return []
-        await self._forget_erased(t, row)
-        return await self._whole(t, row, thread, stored, serde)
+        with suppress(NotFound):
+            await self._forget_erased(t, row)
+            return await self._whole(t, row, thread, stored, serde)
+        log.forget()
+        return []
 
     async def _whole(
         self,
@@ -271,15 +286,16 @@ class LangGraphThreads:
 
     async def _values(self, t: Turnlog, row: Session, keys: Collection[str]) -> dict[str, Any]:
         """The values under these keys; those that do not exist are left out."""
-        known = self._known.of(row).values
+        thread = self._known.of(row)
+        known, looked = thread.values, thread.looked
         with suppress(KeyError):
             return {key: known[key] for key in keys}
         found = {key: known[key] for key in keys if key in known}
         if missing := [key for key in keys if key not in found]:
-            looked = self._known.of(row).looked
             facts = await t.store.facts(row.id, APP, keys=missing, incarnation=row.incarnation)
             found |= (read := {fact.key: fact.value for fact in facts})
-            if self._known.of(row).looked == looked:  # otherwise they may have been erased before that look
+            # Otherwise they may have been dropped, or erased before that look.
+            if looked is not None and looked == thread.looked and self._known.of(row) is thread:
                 self._known.put(row, read)
         return found
 

@@ -45,7 +45,7 @@ from .entry_rows import EntryRows
 from .kept_rows import KeptRows
 from .kept_weights import KeptWeights
 from .ledger import SqliteLedger
-from .writer import SqliteWriter, driver_errors
+from .writer import SqliteWriter, check_in_place, driver_errors
 
 log = logging.getLogger("turnlog.stores.sqlite")
 
@@ -211,10 +211,12 @@ class SqliteStore:
         return await self._look_aside(look)
 
     def _look(self, question: Callable[[SqliteConnection], T]) -> T:
+        check_in_place(self._db)
         with driver_errors(str(self._path)):
             return question(self._near)
 
     async def _look_aside(self, question: Callable[[SqliteConnection], T]) -> T:
+        check_in_place(self._db)
         async with self._reading:
             with driver_errors(str(self._path)):
                 return await aside(lambda: question(self._far))

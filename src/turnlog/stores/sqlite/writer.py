@@ -170,8 +170,7 @@ class SqliteWriter:
         answers: Answers = []
         db.run("BEGIN" if db.read_only else "BEGIN IMMEDIATE")
         try:
-            if not db.is_in_place:
-                raise _gone(db.path)
+            check_in_place(db)
             if db.data_version != self._version:
                 self._forget()
             for change in changes:
@@ -196,10 +195,12 @@ class SqliteWriter:
             self._thread = None
 
 
-def _gone(path: str) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"the database {path} was removed or replaced while it was open", hint="Close the store, and open it again."
-    )
+def check_in_place(db: SqliteConnection) -> None:
+    if not db.is_in_place:
+        raise StoreUnavailable(
+            f"the database {db.path} was removed or replaced while it was open",
+            hint="Close the store, and open it again.",
+        )
 
 
 def _roll_back(db: SqliteConnection) -> None:
