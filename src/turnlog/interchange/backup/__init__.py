@@ -142,18 +142,13 @@ class _Backup:
 
     async def _said(self) -> None:
         async with open_convlog(self._url) as convlog:
-            cursor: str | None = None
-            while True:
-                page = await convlog.list(limit=PAGE_MAX, cursor=cursor)
-                for one in page.items:
-                    start: str | None = "0"
-                    while start is not None:
-                        found = await convlog.messages(one.agent_id, one.channel_id, limit=PAGE_MAX, cursor=start)
-                        for record in found.items:
-                            self._out.add("said", agent=one.agent_id, record=record)
-                        start = found.next
-                if (cursor := page.next) is None:
-                    return
+            for one in await convlog.all():
+                start: str | None = "0"
+                while start is not None:
+                    found = await convlog.messages(one.agent_id, one.channel_id, limit=PAGE_MAX, cursor=start)
+                    for record in found.items:
+                        self._out.add("said", agent=one.agent_id, record=record)
+                    start = found.next
 
     async def _memos(self) -> None:
         async with open_memory(place_of(self._url), create=False) as memory:
