@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+from prometheus_client.multiprocess import mark_process_dead  # pyright: ignore[reportUnknownVariableType]
+
 from ..errors import UsageError
 from ..settings import Settings, load
 
@@ -74,6 +76,12 @@ def _close(workers: "Sequence[Worker]", closing: asyncio.Event) -> None:
     closing.set()
 
 
+def _python() -> list[str]:
+    """Finds modules where this process does. `-m` alone would look into the working directory before all else."""
+    looks_there = bool(sys.path) and os.path.isdir(sys.path[0] or ".") and os.path.samefile(sys.path[0] or ".", ".")
+    return [sys.executable] if looks_there else [sys.executable, "-P"]
+
+
 class Worker:
     """One process, and what starts it again.
 
@@ -103,7 +111,7 @@ class Worker:
         ready, told = os.pipe()
         fds = (self._listening.fileno(), alive, told)
         place = ",".join(map(str, (self._number, *fds)))
-        command = [sys.executable, "-m", "turnlog", *self._arguments, "--worker", place]
+        command = [*_python(), "-m", "turnlog", *self._arguments, "--worker", place]
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *command, pass_fds=fds, env=self._environment, stdin=subprocess.DEVNULL, start_new_session=True
@@ -117,6 +125,7 @@ class Worker:
     async def wait(self) -> int:
         assert self._process is not None
         self.code = await self._process.wait()
+        mark_process_dead(self._process.pid, self._environment[METRICS_DIR])  # it has no connections or turns any more
         self._process = None
         self.close()
         return self.code
