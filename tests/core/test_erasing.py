@@ -47,8 +47,7 @@ def call(*ids: str) -> Assistant:
 def erased(transcript, seqs, **how):
     plan = erasing.plan(transcript, seqs, **how)
     assert erasing.plan([for_erasing(entry) for entry in transcript], seqs, **how) == plan
-    there = {entry.seq: entry for entry in [*transcript, *plan.emptied]}
-    return list(there.values()), plan
+    return list(plan.applied(transcript)), plan
 
 
 EXAMPLES = [
