@@ -163,6 +163,20 @@ def test_a_backup_holds_what_is_written_to_while_sessions_and_conversations_are_
     asyncio.run(main())
 
 
+def test_equal_memos_are_restored_as_often_as_they_were_there(tmp_path):
+    one, two = f"sqlite:{tmp_path}/one/sessions.db", f"sqlite:{tmp_path}/two/sessions.db"
+
+    async def main():
+        await fill(one, tmp_path)
+        async with open_memory(place_of(one)) as memory:
+            for _ in range(2):
+                await memory.save("main", "owner", "The dog is called Rex.", ts=1_700_000_000_000)
+        await backup(one, tmp_path / "b")
+        assert [(await restore(tmp_path / "b", two)).memos for _ in range(2)] == [3, 0]
+
+    asyncio.run(main())
+
+
 def rewritten(path, change):
     lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
     path.write_bytes(gzip.compress(b"".join(change(lines))))

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from itertools import islice
@@ -172,7 +173,8 @@ class _Restore:
         self._url = url
         self._store = store
         self._stack = stack
-        self._memory: tuple[Memory, set[bytes]] | None = None
+        self._memory: tuple[Memory, Counter[bytes]] | None = None
+        """With the memos that the store had before; each is the same as one memo of the backup."""
         self._convlog: ConvLog | None = None
         self._conversations: dict[tuple[str, str], int] = {}
         """(agent, conversation) → records that are still to be skipped, because the store has them."""
@@ -240,12 +242,12 @@ class _Restore:
     async def _memo(self, memo: Memo) -> int:
         if self._memory is None:
             memory = await self._stack.enter_async_context(open_memory(place_of(self._url)))
-            self._memory = memory, {_of_memo(one) async for one in _all_memos(memory)}
+            self._memory = memory, Counter([_of_memo(one) async for one in _all_memos(memory)])
         memory, known = self._memory
-        if _of_memo(memo) in known:
+        if known[_of_memo(memo)]:
+            known[_of_memo(memo)] -= 1
             return 0
         await memory.save(memo.agent, memo.owner, memo.text, ts=memo.ts)
-        known.add(_of_memo(memo))
         return 1
 
 
