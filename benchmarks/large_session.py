@@ -227,6 +227,7 @@ def verbs(url: str, home: Path) -> dict[str, Callable[[], Figures]]:
         "fork": command("sessions", "fork", SESSION, "--label", "forked"),
         "explain": command("explain", SESSION),
         "prompt": command("prompt", SESSION, "--json"),
+        "pin": command("sessions", "pin", SESSION, "4"),
         "prompt then": command("prompt", SESSION, "--at", "1000"),
         "page": lambda: page(home, url),
         "turn": command("chat", "--session", SESSION, "-p", "And what did file 7 say?"),
@@ -234,6 +235,8 @@ def verbs(url: str, home: Path) -> dict[str, Callable[[], Figures]]:
         "expand": lambda: command("expand", SESSION, str(asyncio.run(first_fold(url))))(),
         "expand json": lambda: command("expand", SESSION, str(asyncio.run(first_fold(url))), "--json")(),
         "fidelity": command("fidelity", SESSION),
+        "erase": command("sessions", "erase", SESSION, "--text", "QX-777", "--redact", "--derived", "--yes"),
+        "erase seq": command("sessions", "erase", SESSION, "--seq", "40", "--redact", "--derived", "--yes"),
     }
 
 

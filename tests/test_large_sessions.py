@@ -19,12 +19,12 @@ LIMIT_MB = 400
 FIRST_TURN_S = 30.0
 LONG = (
     *("search", "export", "import", "backup", "restore", "copy", "doctor", "page", "turn"),
-    *("show", "reindex", "fork", "explain", "prompt", "expand"),
+    *("show", "reindex", "fork", "explain", "prompt", "expand", "pin", "erase"),
 )
 SHORT = {
-    "jsonl": ("fork", "prompt", "turn", "expand json"),
-    "sqlite": ("show json", "export json", "fork", "explain", "page", "turn"),
-    "postgresql": ("show", "export native", "fork", "prompt", "turn"),
+    "jsonl": ("fork", "prompt", "turn", "expand json", "erase"),
+    "sqlite": ("show json", "export json", "fork", "explain", "pin", "page", "turn", "erase seq"),
+    "postgresql": ("show", "export native", "fork", "prompt", "turn", "erase"),
 }
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 import turnlog
-from turnlog.convlog import Filter, Record, channel_of, file_name, open_convlog
+from turnlog.convlog import ConvLog, Filter, Record, channel_of, file_name, files, open_convlog
 from turnlog.core import keys, masking
 from turnlog.errors import UsageError
 
@@ -316,3 +316,25 @@ def test_a_long_answer_is_written_down_whole(tmp_path):
             lambda: (m := client.get("/api/agents/main/conversations/web-admin").json())["total"] == 2 and m
         )
         assert len(found["messages"][1]["content"]) == 300_000
+
+
+def test_only_the_files_that_were_read_last_are_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "KEPT_BYTES", 3_000)
+
+    async def go():
+        backend = files.FileBackend(tmp_path)
+        log = ConvLog(backend)
+        for n in range(20):
+            await log.write("main", f"web-{n}", record(n, f"web-{n}", content="x" * 900))
+        for _ in range(2):
+            assert {one.message_count for one in (await log.list()).items} == {1}
+            assert sum(size for _, size, _ in backend._known.values()) <= 3_000
+        await log.write("main", "web-3", record(30, "web-3", content="again"))
+        assert (await log.list()).items[0].message_count == 2
+        assert (await log.list(Filter(q="again"))).total == 1
+        assert [one.content for one in (await log.messages("main", "web-3")).items] == ["x" * 900, "again"]
+        await log.write("main", "web-3", record(31, "web-3", content="y" * 9_000))
+        assert len((await log.messages("main", "web-3")).items) == 3  # larger than all that is remembered
+        assert len(backend._known) == 1
+
+    asyncio.run(go())

@@ -24,6 +24,7 @@ from turnlog.core.entries import (
     ToolResult,
     User,
 )
+from turnlog.core.outline import for_erasing
 from turnlog.core.past import needed
 from turnlog.core.searchable import units
 from turnlog.core.session import describe
@@ -45,8 +46,8 @@ def call(*ids: str) -> Assistant:
 
 def erased(transcript, seqs, **how):
     plan = erasing.plan(transcript, seqs, **how)
-    there = {entry.seq: entry for entry in [*transcript, *plan.emptied]}
-    return list(there.values()), plan
+    assert erasing.plan([for_erasing(entry) for entry in transcript], seqs, **how) == plan
+    return list(plan.applied(transcript)), plan
 
 
 EXAMPLES = [

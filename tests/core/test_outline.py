@@ -4,7 +4,7 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from turnlog.core import compaction, history, paging
+from turnlog.core import compaction, erasing, history, paging
 from turnlog.core.entries import (
     Assistant,
     Compaction,
@@ -17,7 +17,7 @@ from turnlog.core.entries import (
     User,
     kind_of,
 )
-from turnlog.core.outline import bare
+from turnlog.core.outline import bare, for_erasing
 from turnlog.testing import answered, opened, said
 
 SECRET = "the words"
@@ -58,6 +58,11 @@ def test_no_words_are_left_and_everything_else_is_said_as_before():
         assert shown.left_out == history.survey(part).left_out
         assert [entry.seq for entry in shown.tail] == [entry.seq for entry in history.survey(part).tail]
     assert [kind_of(entry) for entry in outline] == [kind_of(entry) for entry in whole]
+    named = [for_erasing(entry) for entry in whole]
+    assert SECRET not in repr([to_builtins(entry) for entry in named if not entry.erased])
+    assert [kind_of(entry) for entry in named] == [kind_of(entry) for entry in whole]
+    seqs = [entry.seq for entry in whole if entry.blank is not None]
+    assert erasing.plan(named, seqs, redact=True) == erasing.plan(whole, seqs, redact=True)
 
 
 @pytest.mark.parametrize(("most", "size", "expected"), [(1_000, 1_000, [64, 36]), (40, 1_000, [40, 40, 20])])

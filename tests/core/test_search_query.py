@@ -379,7 +379,7 @@ def test_an_unknown_order_is_a_usage_error():
         query.check(Query(sort="loudest"))
 
 
-ORDERS = ("newest", "messages", "tokens")
+ORDERS = ("newest", "messages", "tokens", "id")
 
 
 @pytest.mark.parametrize("sort", ORDERS)

@@ -126,6 +126,57 @@ def test_a_backup_of_a_store_in_use_holds_whole_appends_and_no_deleted_session(u
     asyncio.run(main())
 
 
+def test_a_backup_holds_what_is_written_to_while_sessions_and_conversations_are_listed(url, tmp_path, monkeypatch):
+    monkeypatch.setattr("turnlog.stores.finding.PAGE_MAX", 2)
+    monkeypatch.setattr("turnlog.interchange.backup.PAGE_MAX", 2)
+
+    async def say(convlog, number):
+        ts = f"2026-01-01T00:00:{number:02}.000Z"
+        record = Record(ts=ts, role="user", content="hi", channel_id="", channel_type="t")
+        await convlog.write("main", f"telegram-{number % 10}", record)
+
+    async def main():
+        async with turnlog.open_store(url) as store, open_convlog(url) as convlog:
+            for number in range(5):
+                await store.append(f"s{number}", [opened(f"s{number}")])
+                await say(convlog, number)
+            find, read = type(store).find, type(convlog).messages
+
+            async def found(self, query):  # the oldest session moves to the front
+                page = await find(self, query)
+                await store.append("s0", [entry(type="title", title="x")])
+                return page
+
+            async def messages(self, *place, **options):
+                await say(convlog, 40)
+                return await read(self, *place, **options)
+
+            monkeypatch.setattr(type(store), "find", found)
+            monkeypatch.setattr(type(convlog), "messages", messages)
+            summary = await backup(url, tmp_path / "b")
+            monkeypatch.undo()
+        assert summary.counts.sessions == 5
+        await restore(tmp_path / "b", f"sqlite:{tmp_path}/new/sessions.db")
+        async with open_convlog(f"sqlite:{tmp_path}/new/sessions.db") as convlog:
+            assert len((await convlog.list()).items) == 5
+
+    asyncio.run(main())
+
+
+def test_equal_memos_are_restored_as_often_as_they_were_there(tmp_path):
+    one, two = f"sqlite:{tmp_path}/one/sessions.db", f"sqlite:{tmp_path}/two/sessions.db"
+
+    async def main():
+        await fill(one, tmp_path)
+        async with open_memory(place_of(one)) as memory:
+            for _ in range(2):
+                await memory.save("main", "owner", "The dog is called Rex.", ts=1_700_000_000_000)
+        await backup(one, tmp_path / "b")
+        assert [(await restore(tmp_path / "b", two)).memos for _ in range(2)] == [3, 0]
+
+    asyncio.run(main())
+
+
 def rewritten(path, change):
     lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
     path.write_bytes(gzip.compress(b"".join(change(lines))))

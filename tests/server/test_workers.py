@@ -3,10 +3,17 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from prometheus_client.values import MultiProcessValue
+
+from turnlog.runtime import background
+from turnlog.server.metrics import Metrics
 
 from ..stores import postgres
 from ..waiting import GIVES_UP_S, is_alive, wait_until
@@ -81,6 +88,55 @@ def test_a_worker_that_is_killed_is_started_again_and_its_turn_is_taken_over(tmp
             entries = client.get(f"{SESSIONS}/s").json()["entries"]
             assert [entry["content"] for entry in entries if entry["type"] == "user"] == ["hello"]
             assert "answered" in str([entry["content"] for entry in entries if entry["type"] == "assistant"])
+
+
+def _metric(server, name):
+    with server.client() as client:
+        told = client.get("/metrics", headers={"Connection": "close"}).text
+    return sum(float(line.split()[-1]) for line in told.splitlines() if line.startswith(name))
+
+
+def test_the_metrics_of_a_worker_that_was_killed_are_those_of_no_open_connection(tmp_path):
+    with running(tmp_path / "home", args=["--workers", "2"]) as server:
+        wait_until(lambda: starts(server) == 2)
+        clients = [server.client() for _ in range(6)]
+        for client in clients:
+            client.get("/healthz")
+        assert _metric(server, "turnlog_connections ") == 7
+        for pid in workers_of(server):
+            os.kill(pid, signal.SIGKILL)
+        for client in clients:
+            client.close()
+        wait_until(lambda: starts(server) == 4)
+        wait_until(lambda: _metric(server, "turnlog_connections ") == 1)
+
+
+def test_what_one_worker_counts_by_itself_is_told_by_all(tmp_path, monkeypatch):
+    """A count that depends on the worker that answers would look like a restart, again and again."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr(background, "_failures", Counter(errands=2))
+    for pid in (1, 2):
+        monkeypatch.setattr("prometheus_client.values.ValueClass", MultiProcessValue(lambda pid=pid: pid))
+        metrics = Metrics()
+        metrics.share()
+    told = metrics.page()
+    assert b'turnlog_background_failures_total{loop="errands"} 4.0' in told
+    assert metrics.page() == told
+
+
+def test_a_worker_imports_nothing_from_the_working_directory(tmp_path):
+    (tmp_path / "uuid.py").write_text("raise SystemExit('a module of somebody else')")
+    args = [Path(sys.executable).with_name("turnlog"), "serve", "--home", tmp_path / "home", "--port", "0"]
+    out = tmp_path / "out"
+    with out.open("w") as file:
+        process = subprocess.Popen(list(map(str, [*args, "--workers", "2"])), stdout=file, stderr=file, cwd=tmp_path)
+        try:
+            wait_until(lambda: "listening on" in out.read_text() or process.poll() is not None)
+            assert "somebody else" not in out.read_text()
+            assert process.poll() is None, out.read_text()
+        finally:
+            process.terminate()
+            process.wait(GIVES_UP_S)
 
 
 def _ignore_errors(server):

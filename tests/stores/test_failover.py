@@ -15,6 +15,7 @@ import pytest
 
 import turnlog
 from turnlog import Query
+from turnlog.sessions.copying import all_ids
 from turnlog.stores.postgres.pool import PostgresPool
 from turnlog.stores.postgres.schema import parse
 from turnlog.testing import entry, opened
@@ -415,7 +416,8 @@ def test_lists_and_searches_are_answered_by_a_replica_and_by_the_primary_without
             assert (await t.store.find(Query(key=row.key))).total == 1
             assert (await t.store.find(Query(unfinished=True))).total == 0
             assert await t.store.search("zebra", scope=Query(id=row.id))
-            assert of_replica() == []  # nothing that a turn needs, or that names a session
+            assert [one async for one in all_ids(t.store)] == [row.id]
+            assert of_replica() == []  # nothing that a turn needs, that names a session, or that may miss none
 
             async def listed():
                 return [one.id for one in (await t.store.find(Query(agent="main"))).items]

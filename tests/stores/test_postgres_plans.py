@@ -106,7 +106,7 @@ async def everything(store):
     for fields in QUERIES:
         page = await store.find(Query(**fields))
         assert page.items, fields
-    for sort in ("newest", "messages", "tokens"):
+    for sort in ("newest", "messages", "tokens", "id"):
         first = await store.find(Query(sort=sort, limit=5))
         await store.find(Query(sort=sort, limit=200, cursor=first.next))
     assert len(await store.search("word500")) == 9

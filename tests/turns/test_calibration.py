@@ -8,7 +8,7 @@ from turnlog.core.guard import Limits
 from turnlog.core.prompt import Prompt
 from turnlog.stores.in_memory import MemoryStore
 from turnlog.turns import calibration
-from turnlog.turns.calibration import Calibration
+from turnlog.turns.calibration import Calibration, Windows
 
 from .texts import CHINESE
 
@@ -88,3 +88,32 @@ def test_a_scale_of_another_family_or_form_is_learnt_again():
         assert await Calibration(store.ledger).of("openai:qwen3-32b") == tokens.prior("openai:qwen3-32b")
 
     asyncio.run(main())
+
+
+def test_earlier_requests_are_remembered_up_to_a_number_of_bytes(monkeypatch):
+    monkeypatch.setattr(calibration, "COMPARED_BYTES", 5 * len(PLAIN))
+    learnt = learner()
+    for number in range(8):
+        learn(learnt, prompt_of(PLAIN), 1_000, session=f"s{number % 4}")
+        learn(learnt, prompt_of(PLAIN, PLAIN), 2_000, session=f"s{number % 4}")
+    assert len(learnt._earlier) == 2
+    learn(learnt, prompt_of(PLAIN * 9), 9_000)
+    assert not learnt._earlier
+    assert learnt._bytes == 0
+
+
+def test_models_that_clients_name_are_not_remembered_for_ever(monkeypatch):
+    monkeypatch.setattr(calibration, "MODELS_KEPT", 3)
+    store = MemoryStore()
+    learnt, windows = Calibration(store.ledger), Windows(store.ledger, lambda: 0)
+
+    async def meet():
+        for number in range(5):
+            await learnt.of(f"openai:m{number}")
+            learn(learnt, prompt_of(PLAIN), 1_000, model=f"openai:m{number}")
+            await windows.of(f"m{number}")
+        await learnt.save()
+
+    asyncio.run(meet())
+    assert list(learnt._scales) == list(learnt._reports) == [f"openai:m{number}" for number in (2, 3, 4)]
+    assert len(windows._known) == 3

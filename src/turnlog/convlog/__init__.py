@@ -132,6 +132,10 @@ class ConvLog:
         page = heapq.nsmallest(_checked(limit), left, key=lambda row: _order(sort, row))
         return Page(page, cursor_after(page[-1], sort) if len(left) > len(page) else None, len(found))
 
+    async def all(self) -> "list[Conversation]":
+        """In any order. In pages of `list`, a conversation that is written to meanwhile can be missed."""
+        return await self._backend.conversations(Filter())
+
     async def messages(
         self, agent: str, channel_id: str, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None
     ) -> Page[Record]:

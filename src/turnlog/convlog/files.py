@@ -3,6 +3,8 @@
 import asyncio
 import fcntl
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
@@ -20,13 +22,23 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
 
 
+KEPT_BYTES = 16 * 2**20
+"""The files whose records are remembered have this size together, or there is only one. In memory they take a few times
+as much.
+"""
+
+
 class FileBackend:
     """Remembers what each file held by its size, because files only grow, until one is replaced."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._known: dict[Path, tuple[int, int, list[Record]]] = {}
-        """(inode, bytes, records): erasing replaces a file."""
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Path, tuple[int, int, list[Record]]] = OrderedDict()
+        """(inode, bytes, records) of the files that were read last: erasing replaces a file."""
+        self._bytes = 0
+        self._told: dict[Path, tuple[int, int, Conversation]] = {}
+        """(inode, bytes, what a list says) of all files."""
 
     async def append(self, records: Sequence[AgentRecord]) -> None:
         await asyncio.to_thread(self._append_all, records)
@@ -60,17 +72,27 @@ class FileBackend:
 
     def _conversations(self, wanted: Filter) -> Iterator[Conversation]:
         for agent, path in self._files(wanted):
-            records = self._read(path)
-            if not records or not _is_wanted(wanted, records):
-                continue
-            yield Conversation(
-                channel_id=records[0].channel_id,
-                channel_type=records[0].channel_type,
-                agent_id=agent,
-                message_count=len(records),
-                first_at=milliseconds(records[0].ts),
-                last_at=milliseconds(records[-1].ts),
-            )
+            if wanted.sender is None and wanted.q is None:
+                found = self._conversation(agent, path)
+                if found and _is_of(wanted, found.channel_type, found.channel_id):
+                    yield found
+            elif (records := self._read(path)) and _is_wanted(wanted, records):
+                yield _described(agent, records)
+
+    def _conversation(self, agent: str, path: Path) -> Conversation | None:
+        """What a list says of a file, which is read only if it has changed."""
+        try:
+            about = path.stat()
+        except OSError:
+            self._told.pop(path, None)
+            return None
+        ino, size, found = self._told.get(path, (0, -1, None))
+        if found is None or (ino, size) != (about.st_ino, about.st_size):
+            if not (records := self._read(path)):
+                return None
+            found = _described(agent, records)
+            self._told[path] = about.st_ino, about.st_size, found
+        return found
 
     def _files(self, wanted: Filter) -> Iterator[tuple[str, Path]]:
         for folder in sorted((self._root / "agents").glob("*/convlogs")):
@@ -84,15 +106,29 @@ class FileBackend:
             about = path.stat()
         except OSError:
             return []
-        ino, at, records = self._known.get(path, (0, 0, []))
+        with self._lock:
+            ino, at, records = self._known.get(path, (0, 0, []))
         if about.st_size < at or about.st_ino != ino:
             at, records = 0, []
         if about.st_size > at:
-            data = path.read_bytes()[at:]
+            with path.open("rb") as file:
+                file.seek(at)
+                data = file.read()
             whole = data.rfind(b"\n") + 1
-            records = [*records, *_records(data[:whole])]
-            self._known[path] = (about.st_ino, at + whole, records)
+            at, records = at + whole, [*records, *_records(data[:whole])]
+        self._keep(path, (about.st_ino, at, records))
         return records
+
+    def _keep(self, path: Path, read: tuple[int, int, list[Record]]) -> None:
+        with self._lock:
+            self._drop(path)
+            self._known[path] = read
+            self._bytes += read[1]
+            while self._bytes > KEPT_BYTES and len(self._known) > 1:
+                self._drop(next(iter(self._known)))
+
+    def _drop(self, path: Path) -> None:
+        self._bytes -= self._known.pop(path, (0, 0, []))[1]
 
     async def erase(self, agent: str, channel_id: str, texts: Sequence[str]) -> int:
         path = self._root / "agents" / agent / "convlogs" / f"{file_name(channel_id)}.jsonl"
@@ -110,7 +146,8 @@ class FileBackend:
                     count += 1
             if count:
                 replace_file(path, b"\n".join(lines), durable=True)
-        self._known.pop(path, None)
+        with self._lock:
+            self._drop(path)
         return count
 
     async def records(self, agent: str, wanted: Filter, start: int, limit: int) -> tuple[list[Record], int]:
@@ -142,14 +179,24 @@ def _records(data: bytes) -> Iterator[Record]:
                 continue  # a line that a crash cut short
 
 
-def _is_wanted(wanted: Filter, records: list[Record]) -> bool:
-    first = records[0]
-    if wanted.channel_type is not None and first.channel_type != wanted.channel_type:
+def _described(agent: str, records: Sequence[Record]) -> Conversation:
+    return Conversation(
+        channel_id=records[0].channel_id,
+        channel_type=records[0].channel_type,
+        agent_id=agent,
+        message_count=len(records),
+        first_at=milliseconds(records[0].ts),
+        last_at=milliseconds(records[-1].ts),
+    )
+
+
+def _is_of(wanted: Filter, channel_type: str, channel_id: str) -> bool:
+    return wanted.channel_type in (None, channel_type) and wanted.channel_id in (None, channel_id)
+
+
+def _is_wanted(wanted: Filter, records: Sequence[Record]) -> bool:
+    if not _is_of(wanted, records[0].channel_type, records[0].channel_id):
         return False
-    if wanted.channel_id is not None and first.channel_id != wanted.channel_id:
-        return False
-    if wanted.sender is None and wanted.q is None:
-        return True
     by_sender = wanted.sender is None or any(record.sender == wanted.sender for record in records)
     about = Filter(q=wanted.q)
     return by_sender and any(matches(about, record) for record in records)

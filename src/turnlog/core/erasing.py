@@ -10,7 +10,7 @@ or explains the other: a call with its results and a person's answer about it, a
 entries that hold its words.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -51,6 +51,11 @@ class ErasePlan(Struct, frozen=True):
     @property
     def seqs(self) -> list[int]:
         return [entry.seq for entry in self.emptied]
+
+    def applied(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """The entries of the log, those that lose their words without them."""
+        changed = {entry.seq: entry for entry in self.emptied}
+        return (changed.get(entry.seq, entry) for entry in entries)
 
 
 def plan(transcript: Transcript, seqs: Iterable[int], *, redact: bool = False, by: str = "") -> ErasePlan:

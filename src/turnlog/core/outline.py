@@ -6,7 +6,7 @@ too large to be held is read page by page, and these questions are asked of its 
 
 from msgspec.structs import replace
 
-from .entries import Block, Content, Entry, User
+from .entries import Assistant, Block, Content, Entry, Facts, Title, ToolResult, User, tool_uses
 from .erasing import emptied
 from .user_content import has_results
 
@@ -17,6 +17,30 @@ def bare(entry: Entry) -> Entry:
         return replace(entry, ts="", raw=None, unknown=None)
     found = replace(emptied(entry), ts="", erased=entry.erased)
     return replace(found, content=_bare_content(entry)) if isinstance(entry, User) else found
+
+
+def for_erasing(entry: Entry) -> Entry:
+    """The entry with its time, and of its words only names: `erasing.plan` gives the same plan for it."""
+    if entry.blank is None or entry.erased:
+        return entry
+    found = replace(emptied(entry), erased=False)
+    match entry:
+        case Assistant():
+            return replace(found, content=[_bare_call(block) for block in tool_uses(entry)])
+        case User():
+            return replace(found, content=_bare_content(entry))
+        case ToolResult():
+            return replace(found, tool_use_id=entry.tool_use_id)
+        case Facts():
+            return replace(found, app=entry.app, put=dict.fromkeys(entry.put), drop=entry.drop)
+        case Title():
+            return replace(found, by=entry.by)
+        case _:
+            return found
+
+
+def _bare_call(block: Block) -> Block:
+    return {name: block[name] for name in ("type", "id") if name in block}
 
 
 def _bare_content(entry: User) -> Content | None:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
+from msgspec import Struct
 from msgspec.structs import astuple
 
 from .entries import Entry
-from .events import Event
 from .message_writer import PICTURES
 
 FEW_ENTRIES = 64
@@ -20,8 +20,8 @@ PICTURE_SHARE = 4
 """A picture is bytes without words: nothing is counted, cleaned or split in it, so it weighs a quarter."""
 
 
-def weight(value: Entry | Event) -> int:
-    """About the bytes of an entry or an event, as far as they cost memory and time."""
+def weight(value: Struct) -> int:
+    """About the bytes of an entry, an event or a prompt, as far as they cost memory and time."""
     return FRAME_BYTES + _size(astuple(value))
 
 

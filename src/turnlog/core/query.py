@@ -23,8 +23,10 @@ NUMBER_MAX_CHARS = 15
 UNTRASHED: tuple[StatusValue, ...] = ("active", "inactive", "archived")
 """The sessions that people mean unless they ask for the trash."""
 
-Sort: TypeAlias = Literal["newest", "messages", "tokens"]
-"""Newest first; or most messages or tokens first, and among equals the newest."""
+Sort: TypeAlias = Literal["newest", "messages", "tokens", "id"]
+"""Newest first; or most messages or tokens first, and among equals the newest; or by id, the largest first: no session
+moves in this order, so its pages hold every session, whatever is written meanwhile.
+"""
 T = TypeVar("T")
 _STATUSES = frozenset(get_args(StatusValue))
 _SORTS = get_args(Sort)
@@ -202,19 +204,20 @@ def readings(text: str, within: Query) -> list[Query]:
 
 def rank(sort: Sort, row: Session) -> tuple[Any, ...]:
     """The sort key of a row, the largest first."""
-    return _ranked[sort](row)
+    return (row.id,) if sort == "id" else _ranked[sort](row)
 
 
 RANKS: dict[Sort, tuple[str, ...]] = {
     "newest": ("last_at", "id"),
     "messages": ("message_count", "last_at", "id"),
     "tokens": ("token_estimate", "last_at", "id"),
+    "id": ("id",),
 }
 """The fields that each order compares."""
 _ranked = {sort: attrgetter(*fields) for sort, fields in RANKS.items()}
 
 
-_MARKS: dict[Sort, str] = {"newest": "", "messages": "m", "tokens": "t"}
+_MARKS: dict[Sort, str] = {"newest": "", "messages": "m", "tokens": "t", "id": "i."}
 
 
 def cursor_after(row: Session, sort: Sort = "newest") -> str:

@@ -22,7 +22,7 @@ from ..core.usage import ModelUse
 from ..errors import Corrupt, NotFound
 from ..sessions import Sessions
 from ..stores import Clock, Ledger, facts
-from ..stores.finding import every_row
+from ..stores.finding import rows_in_order
 from ..stores.stamping import now_ms
 
 USAGE = "usage"
@@ -139,7 +139,7 @@ class DailyUsage:
         after = since
         for _ in range(PASSES_MAX):
             begun, fresh = self._clock(), 0
-            async for row in every_row(self._sessions.list, Query()):
+            async for row in rows_in_order(self._sessions.list, Query()):
                 if row.last_at <= after:
                     break
                 if row.id in seen:

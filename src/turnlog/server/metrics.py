@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily
@@ -17,6 +17,11 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SUM = "livesum"
 """A gauge of several workers is the sum of those that run."""
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_OWN = (
+    ("turnlog_background_failures", "Failures of what runs in the background", "loop", background.failures),
+    ("turnlog_unreadable_facts", "Facts that cannot be read", "space", facts.unreadable),
+)
+"""(name, meaning, label, counts) of what other modules count for the whole process."""
 
 
 class Metrics:
@@ -39,7 +44,12 @@ class Metrics:
             "turnlog_connections_refused_total", "Connections refused or closed early", ["reason"], registry=here
         )
         self.channels = ChannelCounts(here)
-        here.register(ProcessCounters())
+        self._is_one_of_several = METRICS_DIR in os.environ
+        self._shared: list[tuple[Counter, Callable[[], dict[str, int]], dict[str, int]]] = []
+        if self._is_one_of_several:
+            self._shared = [(Counter(name, says, [label], registry=here), read, {}) for name, says, label, read in _OWN]
+        else:
+            here.register(ProcessCounters())
 
     def count_refused(self, reason: str) -> None:
         self._refused_connections.labels(reason).inc()
@@ -55,28 +65,30 @@ class Metrics:
 
     def page(self) -> bytes:
         """Of all workers, if there are several."""
-        if METRICS_DIR not in os.environ:
+        if not self._is_one_of_several:
             return generate_latest(self._registry)
+        self.share()
         together = CollectorRegistry()
         MultiProcessCollector(together)
-        together.register(ProcessCounters())
         return generate_latest(together)
+
+    def share(self) -> None:
+        """Tells the other workers what this process has counted by itself."""
+        for counter, read, told in self._shared:
+            for label, count in read().items():
+                counter.labels(label).inc(count - told.get(label, 0))
+                told[label] = count
 
 
 class ProcessCounters(Collector):
-    """Counters that other modules keep for the whole process; read when the metrics are requested."""
+    """Reads them when the metrics are requested."""
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        failures = CounterMetricFamily(
-            "turnlog_background_failures", "Failures of what runs in the background", labels=["loop"]
-        )
-        for loop, count in background.failures().items():
-            failures.add_metric([loop], count)
-        yield failures
-        unreadable = CounterMetricFamily("turnlog_unreadable_facts", "Facts that cannot be read", labels=["space"])
-        for space, count in facts.unreadable().items():
-            unreadable.add_metric([space], count)
-        yield unreadable
+        for name, says, label, read in _OWN:
+            family = CounterMetricFamily(name, says, labels=[label])
+            for value, count in read().items():
+                family.add_metric([value], count)
+            yield family
 
 
 class ChannelCounts:

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
+from prometheus_client.multiprocess import mark_process_dead  # pyright: ignore[reportUnknownVariableType]
+
 from ..errors import UsageError
 from ..settings import Settings
 
@@ -73,6 +75,12 @@ def _close(workers: "Sequence[Worker]", closing: asyncio.Event) -> None:
     closing.set()
 
 
+def _python() -> list[str]:
+    """Finds modules where this process does. `-m` alone would look into the working directory before all else."""
+    looks_there = bool(sys.path) and os.path.isdir(sys.path[0] or ".") and os.path.samefile(sys.path[0] or ".", ".")
+    return [sys.executable] if looks_there else [sys.executable, "-P"]
+
+
 class Worker:
     """One process, and what starts it again.
 
@@ -102,7 +110,7 @@ class Worker:
         ready, told = os.pipe()
         fds = (self._listening.fileno(), alive, told)
         place = ",".join(map(str, (self._number, *fds)))
-        command = [sys.executable, "-m", "turnlog", *self._arguments, "--worker", place]
+        command = [*_python(), "-m", "turnlog", *self._arguments, "--worker", place]
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *command, pass_fds=fds, env=self._environment, stdin=subprocess.DEVNULL, start_new_session=True
@@ -116,6 +124,7 @@ class Worker:
     async def wait(self) -> int:
         assert self._process is not None
         self.code = await self._process.wait()
+        mark_process_dead(self._process.pid, self._environment[METRICS_DIR])  # it has no connections or turns any more
         self._process = None
         self.close()
         return self.code

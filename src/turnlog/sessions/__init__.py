@@ -335,7 +335,7 @@ class Sessions:
         """Keeps this message in the prompt word for word, even after a compaction, within the pin budget."""
         row = await self.writable(session_id)
         await pins.check_message(self._store, row, target)
-        pins.check_shown((await self.transcript(session_id)).entries, target)
+        pins.check_shown(await self.outline(row), target)
         budget = self._pin_tokens if isinstance(self._pin_tokens, int | None) else await self._pin_tokens(row)
         if budget is not None:
             await pins.check_budget(self._store, row, target, budget)

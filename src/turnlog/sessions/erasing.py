@@ -10,6 +10,7 @@ from ..core import erasing
 from ..core.entries import Compaction, Entry, Title, Transcript, kind_of, text_of
 from ..core.forks import words_of
 from ..core.marks import on_path, path_of
+from ..core.outline import for_erasing
 from ..core.principals import Principal
 from ..core.query import Query
 from ..core.rows import Session
@@ -61,19 +62,38 @@ def check_asked(who: Principal, seqs: Sequence[int], text: str | None, *, everyw
 
 async def look(sessions: Sessions, row: Session, seqs: Sequence[int], text: str | None) -> SessionFinds:
     """The words to erase in one session."""
-    log = (await sessions.transcript(row.id, incarnation=row.incarnation)).entries
+    log: list[Entry] = []
+    holding: list[int] = []
+    async for page in sessions.pages(row):
+        log += map(for_erasing, page)
+        if text is not None:
+            holding += [entry.seq for entry in page if _is_open(entry) and holds(entry, text)]
     if text is None:
         chosen = erasing.plan(log, seqs, redact=True).seqs
         made = _made_from(log, set(chosen))
     else:
-        holding = [entry for entry in log if not entry.erased and entry.blank is not None and holds(entry, text)]
-        made = [entry.seq for entry in holding if isinstance(entry, Compaction | Title)]
-        chosen = sorted(erasing.together(log, [entry.seq for entry in holding if entry.seq not in made]))
-    return _finds(row, log, [seq for seq in chosen if seq not in made], made, text)
+        kinds = {entry.seq for entry in log if isinstance(entry, Compaction | Title)}
+        made = [seq for seq in holding if seq in kinds]
+        chosen = sorted(erasing.together(log, [seq for seq in holding if seq not in kinds]))
+    chosen = [seq for seq in chosen if seq not in made]
+    if text is not None:
+        return _finds(row, log, chosen, made, [text])
+    said = [text_of(getattr(entry, "content", "")) for entry in await entries_of(sessions, row, chosen)]
+    return _finds(row, log, chosen, made, [one for one in said if one.strip()])
 
 
-def _finds(row: Session, log: Transcript, chosen: Sequence[int], made: Sequence[int], text: str | None) -> SessionFinds:
-    there = {entry.seq: entry for entry in log if not entry.erased and entry.blank is not None}
+async def entries_of(sessions: Sessions, row: Session, seqs: Collection[int]) -> list[Entry]:
+    """These entries, without those that were erased."""
+    wanted = set(seqs)
+    return [entry async for page in sessions.pages(row) for entry in page if entry.seq in wanted and _is_open(entry)]
+
+
+def _is_open(entry: Entry) -> bool:
+    return not entry.erased and entry.blank is not None
+
+
+def _finds(row: Session, log: Transcript, chosen: Sequence[int], made: Sequence[int], texts: list[str]) -> SessionFinds:
+    there = {entry.seq: entry for entry in log if _is_open(entry)}
     free = _free(log)
     entries = [FoundWords("entry", row.id, n, kind_of(there[n]), free=n in free) for n in chosen if n in there]
     derived = [
@@ -81,8 +101,7 @@ def _finds(row: Session, log: Transcript, chosen: Sequence[int], made: Sequence[
         for n in made
         if n in there
     ]
-    said = [text_of(getattr(there[n], "content", "")) for n in chosen if n in there]
-    return SessionFinds(row, entries, derived, [text] if text is not None else [one for one in said if one.strip()])
+    return SessionFinds(row, entries, derived, texts)
 
 
 def _free(log: Transcript) -> set[int]:
@@ -146,18 +165,20 @@ async def related(sessions: Sessions, row: Session) -> list[Session]:
 
 async def look_in_fork(sessions: Sessions, row: Session, source: Sequence[Entry], text: str | None) -> list[FoundWords]:
     """The entries of a related session that hold the text, or are copies of these entries."""
-    log = (await sessions.transcript(row.id, incarnation=row.incarnation)).entries
+    log: list[Entry] = []
     copies = {(entry.seq, entry.ts) for entry in source}
     words = {words_of(entry) for entry in with_words(source)}
-    chosen = [
-        entry.seq
-        for entry in log
-        if not entry.erased
-        and entry.blank is not None
-        and ((entry.seq, entry.ts) in copies or words_of(entry) in words if text is None else holds(entry, text))
-    ]
+    chosen: list[int] = []
+    async for page in sessions.pages(row):
+        log += map(for_erasing, page)
+        chosen += [
+            entry.seq
+            for entry in page
+            if _is_open(entry)
+            and ((entry.seq, entry.ts) in copies or words_of(entry) in words if text is None else holds(entry, text))
+        ]
     kinds = {entry.seq: kind_of(entry) for entry in log}
-    open_ones = {entry.seq for entry in log if not entry.erased and entry.blank is not None}
+    open_ones = {entry.seq for entry in log if _is_open(entry)}
     return [
         FoundWords("fork", row.id, seq, kinds[seq]) for seq in sorted(erasing.together(log, chosen)) if seq in open_ones
     ]

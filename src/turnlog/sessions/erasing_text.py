@@ -13,13 +13,14 @@ from msgspec import Struct
 from ..core import keys
 from ..core.erasing import plan
 from ..core.keys import SessionKey
+from ..core.outline import for_erasing
 from ..core.query import Query
 from ..core.rows import Session
 from ..errors import UsageError
 from ..stores import Store
 from ..stores.finding import every_row
 from . import Sessions
-from .erasing import FoundWords, SessionFinds, check_asked, look, look_in_fork, related
+from .erasing import FoundWords, SessionFinds, check_asked, entries_of, look, look_in_fork, related
 
 SPACES = ("outbox", "pending", "sent", "unsent", "idempotency", "delivered", "attempts")
 """Spaces of the ledger in which texts may wait or be remembered for a while."""
@@ -82,9 +83,7 @@ class WordEraser:
         return EraseReport(entries, derived, kept, applied=asked.apply)
 
     async def _forks(self, asked: EraseRequest, source: SessionFinds) -> list[FoundWords]:
-        chosen = {one.seq for one in (*source.entries, *source.derived)}
-        log = (await self._sessions.transcript(source.row.id)).entries
-        entries = [entry for entry in log if entry.seq in chosen]
+        entries = await entries_of(self._sessions, source.row, {one.seq for one in (*source.entries, *source.derived)})
         found: list[FoundWords] = []
         for row in await related(self._sessions, source.row):
             found += await look_in_fork(self._sessions, row, entries, asked.text)
@@ -113,7 +112,8 @@ class WordEraser:
                 "data derived from the entries still counts", hint="Ask for redaction (redact, --redact) too."
             )
         for session_id, seqs in chosen.items():  # before anything is changed
-            plan((await self._sessions.transcript(session_id)).entries, seqs, redact=asked.redact)
+            log = [for_erasing(entry) async for page in self._sessions.pages(session_id) for entry in page]
+            plan(log, seqs, redact=asked.redact)
         for session_id, seqs in chosen.items():
             await self._store.erase(session_id, seqs, redact=asked.redact, by=self._sessions.principal.name)
             self._forget(session_id)

@@ -17,7 +17,7 @@ from ..core.reset import parse_reset
 from ..core.session import Session, milliseconds
 from ..errors import Busy, Corrupt, NotFound
 from ..stores import Clock, Store
-from ..stores.finding import every_row
+from ..stores.finding import rows_in_order
 from . import Sessions
 
 DAY_MS = 24 * 3600 * 1000
@@ -102,7 +102,7 @@ def _candidates(sessions: Sessions, before_ms: int, ttl_days: int | None) -> Asy
     Page by page: handling a session removes it from the rest of the list, or leaves it where it was.
     """
     cursor = f"{max(0, before_ms) + 1}.0"  # no id sorts before this one
-    return every_row(sessions.list, Query(status="trashed" if ttl_days is None else None, cursor=cursor))
+    return rows_in_order(sessions.list, Query(status="trashed" if ttl_days is None else None, cursor=cursor))
 
 
 async def _step(store: Store, row: Session, ttl_days: int | None, trash_days: int, now_ms: int) -> Expired | None:

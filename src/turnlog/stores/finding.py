@@ -28,7 +28,15 @@ EntryPlace: TypeAlias = tuple[str, int]
 
 
 async def every_row(find: Callable[[Query], Awaitable[Page[Session]]], query: Query) -> AsyncGenerator[Session]:
-    """All rows that match, page by page; other tasks run after each page. `find`: of a store, or `Sessions.list`."""
+    """All rows that match, by id, page by page; other tasks run after each page. `find`: of a store, or
+    `Sessions.list`. Each session that is there all the time is given once, whatever is written meanwhile.
+    """
+    async for row in rows_in_order(find, replace(query, sort="id")):
+        yield row
+
+
+async def rows_in_order(find: Callable[[Query], Awaitable[Page[Session]]], query: Query) -> AsyncGenerator[Session]:
+    """The same in the order of the query: there a session that moves to the front meanwhile can be missed."""
     page = await find(query := replace(query, limit=PAGE_MAX))
     while True:
         await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from . import FixedClock, answered, entry, opened, raises, said
 from .base import claim, store_claim
 from .rows import RowContract
 
-SORTS: tuple[Sort, ...] = ("newest", "messages", "tokens")
+SORTS: tuple[Sort, ...] = ("newest", "messages", "tokens", "id")
 
 
 class FindingContract(RowContract):

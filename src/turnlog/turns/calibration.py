@@ -6,6 +6,7 @@ reads scales and windows from the ledger once. It saves windows when they change
 """
 
 from collections import OrderedDict
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from ..core import tokens
 from ..core.entries import Assistant
 from ..core.guard import Limits
+from ..core.paging import weight
 from ..core.prompt import Prompt
 from ..core.tokens import UNCALIBRATED, Counts, Scale
 from ..stores import Clock, Ledger, facts
@@ -25,7 +27,10 @@ EVERY = 10
 GROWTH_MIN_TOKENS = 200
 """A request that has grown by less is skipped, and the next one is compared with the same earlier request."""
 COMPARED_SESSIONS = 64
-"""The sessions whose earlier request is remembered."""
+COMPARED_BYTES = 32 * 2**20
+"""The sessions whose earlier request is remembered, and about what these requests take."""
+MODELS_KEPT = 1_000
+"""The models that are remembered: clients of a relay may name any."""
 
 
 WINDOWS = "windows"
@@ -51,6 +56,7 @@ class Windows:
     async def of(self, place: str) -> int | None:
         if place not in self._known:
             kept = await self._ledger.get(WINDOWS, place)
+            _make_room(self._known)
             self._known[place] = facts.read(WINDOWS, place, kept, LearntWindow)
         found = self._known[place]
         return found.window if found and found.until > self._clock() else None
@@ -80,12 +86,22 @@ class _Request(Struct, frozen=True):
     prompt: Prompt
     counts: Counts
     reported: int
+    size: int
+    """About the bytes of the prompt."""
 
     def begins(self, prompt: Prompt) -> bool:
         """Whether the prompt is this one with messages added."""
         mine = self.prompt
         same = mine.system == prompt.system and mine.tools == prompt.tools
         return same and prompt.messages[: len(mine.messages)] == mine.messages
+
+
+def _make_room(known: dict[str, Any]) -> list[str]:
+    """Forgets the models that were met first, if there are too many; returns their names."""
+    gone = list(known)[: max(0, len(known) + 1 - MODELS_KEPT)]
+    for name in gone:
+        del known[name]
+    return gone
 
 
 class Calibration:
@@ -95,9 +111,13 @@ class Calibration:
         self._reports: dict[str, int] = {}
         self._unsaved: set[str] = set()
         self._earlier: OrderedDict[str, _Request] = OrderedDict()
+        self._bytes = 0
 
     async def of(self, model: str) -> Scale:
         if model not in self._scales:
+            for gone in _make_room(self._scales):
+                self._reports.pop(gone, None)
+                self._unsaved.discard(gone)
             self._scales[model] = _read(model, await self._ledger.get(SCALES, model))
         return self._scales[model]
 
@@ -125,20 +145,23 @@ class Calibration:
         earlier = self._earlier.get(session_id)
         if earlier is None or earlier.model != model or not earlier.begins(prompt):
             counts = tokens.count_prompt(prompt.messages, system=prompt.system, tools=limits.tools, tokeniser=tokeniser)
-            self._remember(session_id, _Request(model, prompt, counts, reported))
+            self._remember(session_id, _Request(model, prompt, counts, reported, weight(prompt)))
             return counts, reported
         grown = reported - earlier.reported
         if grown < GROWTH_MIN_TOKENS:
             return None
         added = tokens.count_messages(prompt.messages[len(earlier.prompt.messages) :], tokeniser)
-        self._remember(session_id, _Request(model, prompt, tokens.add(earlier.counts, added), reported))
+        counts = tokens.add(earlier.counts, added)
+        self._remember(session_id, _Request(model, prompt, counts, reported, weight(prompt)))
         return added, grown
 
     def _remember(self, session_id: str, request: _Request) -> None:
-        self._earlier.pop(session_id, None)
+        if before := self._earlier.pop(session_id, None):
+            self._bytes -= before.size
         self._earlier[session_id] = request
-        while len(self._earlier) > COMPARED_SESSIONS:
-            self._earlier.popitem(last=False)
+        self._bytes += request.size
+        while len(self._earlier) > COMPARED_SESSIONS or self._bytes > COMPARED_BYTES:
+            self._bytes -= self._earlier.popitem(last=False)[1].size
 
     async def save(self) -> None:
         """If two processes learn at the same time, the later one is kept; both are good."""

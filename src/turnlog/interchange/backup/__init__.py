@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from itertools import islice
@@ -142,18 +143,13 @@ class _Backup:
 
     async def _said(self) -> None:
         async with open_convlog(self._url) as convlog:
-            cursor: str | None = None
-            while True:
-                page = await convlog.list(limit=PAGE_MAX, cursor=cursor)
-                for one in page.items:
-                    start: str | None = "0"
-                    while start is not None:
-                        found = await convlog.messages(one.agent_id, one.channel_id, limit=PAGE_MAX, cursor=start)
-                        for record in found.items:
-                            self._out.add("said", agent=one.agent_id, record=record)
-                        start = found.next
-                if (cursor := page.next) is None:
-                    return
+            for one in await convlog.all():
+                start: str | None = "0"
+                while start is not None:
+                    found = await convlog.messages(one.agent_id, one.channel_id, limit=PAGE_MAX, cursor=start)
+                    for record in found.items:
+                        self._out.add("said", agent=one.agent_id, record=record)
+                    start = found.next
 
     async def _memos(self) -> None:
         async with open_memory(place_of(self._url), create=False) as memory:
@@ -177,7 +173,8 @@ class _Restore:
         self._url = url
         self._store = store
         self._stack = stack
-        self._memory: tuple[Memory, set[bytes]] | None = None
+        self._memory: tuple[Memory, Counter[bytes]] | None = None
+        """With the memos that the store had before; each is the same as one memo of the backup."""
         self._convlog: ConvLog | None = None
         self._conversations: dict[tuple[str, str], int] = {}
         """(agent, conversation) → records that are still to be skipped, because the store has them."""
@@ -245,12 +242,12 @@ class _Restore:
     async def _memo(self, memo: Memo) -> int:
         if self._memory is None:
             memory = await self._stack.enter_async_context(open_memory(place_of(self._url)))
-            self._memory = memory, {_of_memo(one) async for one in _all_memos(memory)}
+            self._memory = memory, Counter([_of_memo(one) async for one in _all_memos(memory)])
         memory, known = self._memory
-        if _of_memo(memo) in known:
+        if known[_of_memo(memo)]:
+            known[_of_memo(memo)] -= 1
             return 0
         await memory.save(memo.agent, memo.owner, memo.text, ts=memo.ts)
-        known.add(_of_memo(memo))
         return 1
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ...core import erasing
 from ...core.entries import Entry
+from ...core.outline import for_erasing
 from ...errors import NotFound, TurnlogError
 from ...runtime.background import report
 from .. import Clock
@@ -61,8 +62,8 @@ class JsonlEraser:
     async def erase(self, session_id: str, asked: AskedErase) -> list[int]:
         async with self._alone(session_id) as file:
             check_incarnation(file.row, session_id, asked.incarnation)
-            log = await aside(lambda: list(file.everything()))
-            plan = erasing.plan(log, asked.seqs, redact=asked.redact, by=asked.by)
+            outline = await aside(lambda: [*map(for_erasing, file.everything())])
+            plan = erasing.plan(outline, asked.seqs, redact=asked.redact, by=asked.by)
             if not plan.emptied:
                 return []
             at = timestamp(self._stamps())

@@ -14,15 +14,16 @@ import msgspec
 from ...codecs import native
 from ...core import erasing, facts as session_facts
 from ...core.admission import admit
+from ...core.outline import for_erasing
 from ...core.searchable import units
-from ...core.session import describe
+from ...core.session import RowFold
 from ...errors import Conflict, NotFound, StoreError
 from .. import Clock, Lease
 from ..stamping import AskedErase, check_incarnation, stamp
 from .ledger import new_token
 from .pool import CALL_S, PostgresPool
 from .row_functions import ERASE
-from .statements import current, decode_row, readable, told_facts, told_of
+from .statements import current, decode_row, readable_pages, told_facts, told_of
 
 log = logging.getLogger("turnlog.stores.postgres")
 
@@ -40,20 +41,28 @@ async def erase(
         found = await db.all("SELECT session_no, meta_json FROM turnlog.sessions WHERE session_id = %s", (session_id,))
         row = await current(db, decode_row(found[0][1])) if found else None
         row = check_incarnation(row, session_id, asked.incarnation)
-        entries = await readable(db, session_id, before=row.last_seq + 1)
-        plan = erasing.plan(entries, asked.seqs, redact=asked.redact, by=asked.by)
+        end = row.last_seq + 1
+        # Twice in parts instead of once as a whole, which a large log would not allow.
+        outline = [for_erasing(entry) async for page in readable_pages(db, session_id, before=end) for entry in page]
+        plan = erasing.plan(outline, asked.seqs, redact=asked.redact, by=asked.by)
         if not plan.emptied:
             return []
         added = stamp(admit(row, plan.appended, leased=True), row.last_seq, clock())
-        there = {entry.seq: entry for entry in [*entries, *plan.emptied, *added]}
+        fold, gone, anew = RowFold(None), set(plan.seqs), False
+        async for page in readable_pages(db, session_id, before=end):
+            anew = anew or any(units(entry, {}) for entry in page if entry.seq in gone)
+            for entry in plan.applied(page):
+                fold.add(entry)
+        for entry in added:
+            fold.add(entry)
         told: dict[str, Any] = {
             "id": session_id,
             "no": found[0][0],
             "last": row.last_seq,
             "token": new_token(),
             "epoch": lease.epoch if lease else None,
-            "anew": any(units(entry, {}) for entry in entries if entry.seq in set(plan.seqs)),
-            **told_of(describe(None, list(there.values())), None),
+            "anew": anew,
+            **told_of(fold.row(), None),
             "facts": told_facts(session_facts.changes(added)),
         }
         lines = [native.encode_stored(entry).decode() for entry in plan.emptied]

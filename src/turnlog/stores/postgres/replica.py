@@ -2,8 +2,8 @@
 
 A replica is behind the primary, mostly by milliseconds. So it answers only what people look through: lists and searches
 over sessions that the question does not name. Everything that names a session, its key or its label, and all that
-decides what is done next (unfinished turns, waiting approvals), is asked of the primary; and so are lists and searches
-while the replica cannot be reached.
+decides what is done next (unfinished turns, waiting approvals), is asked of the primary, and so is a list by id, which
+is made to miss no session (a backup, an erasure). The primary also answers while the replica cannot be reached.
 """
 
 import time
@@ -25,7 +25,7 @@ def may_answer(query: Query) -> bool:
     """Whether the answer may be a moment old."""
     default = Query()
     given = {name for name in Query.__struct_fields__ if getattr(query, name) != getattr(default, name)}
-    return given <= _LOOKED_THROUGH
+    return given <= _LOOKED_THROUGH and query.sort != "id"
 
 
 class Replica:

@@ -5,10 +5,12 @@ copied into the database and cut off, which waits for running readers.
 """
 
 import time
+from itertools import chain
 
 from ...codecs import native
 from ...core import erasing, facts as session_facts
 from ...core.admission import admit
+from ...core.outline import for_erasing
 from ...core.session import describe
 from ...errors import StoreUnavailable
 from .. import Clock, word_index
@@ -30,13 +32,14 @@ def erase(
 ) -> tuple[list[int], bool]:
     """The seqs that it erased, and whether any of it was searchable. In a transaction of the caller."""
     row = check_incarnation(statements.row_of(db, session_id), session_id, asked.incarnation)
-    log = list(statements.readable(db, session_id))
-    plan = erasing.plan(log, asked.seqs, redact=asked.redact, by=asked.by)
+    # Twice in parts instead of once as a whole, which a large log would not allow.
+    plan = erasing.plan(
+        [*map(for_erasing, statements.readable(db, session_id))], asked.seqs, redact=asked.redact, by=asked.by
+    )
     if not plan.emptied:
         return [], True
     entries = stamp(admit(row, plan.appended, leased=True), row.last_seq, clock())
-    there = {entry.seq: entry for entry in [*log, *plan.emptied, *entries]}
-    row = describe(None, list(there.values()))
+    row = describe(None, chain(plan.applied(statements.readable(db, session_id)), entries))
     db.many(
         "UPDATE session_messages SET meta_json = ? WHERE session_id = ? AND seq = ?",
         [(native.encode_stored(entry).decode(), session_id, entry.seq) for entry in plan.emptied],
