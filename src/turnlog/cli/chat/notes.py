@@ -92,8 +92,8 @@ def question(request: events.ApprovalRequest, words: Texts) -> list[Note]:
 
 
 def notes_of_error(error: str, hint: str, words: Texts) -> list[Note]:
-    notes = [Note(words("error", error=inline(error)), "bad")]
-    return [*notes, Note(f"  {inline(hint)}")] if hint else notes
+    notes = [Note(words("error", error=inline(words.refusal(error))), "bad")]
+    return [*notes, Note(f"  {inline(words.refusal(hint))}")] if hint else notes
 
 
 def describe_call(call: Call) -> str:
