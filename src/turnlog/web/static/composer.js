@@ -147,7 +147,10 @@ export class Composer {
   }
 
   async send(text, images = []) {
-    if (!text.trim()) return;
+    if (!text.trim()) {
+      if (images.length) toast(say("words-too"), { bad: true });
+      return;
+    }
     const written = this.box.value;
     const { at } = this.chat.log.dataset;
     const rewindTo = this.replaces ? this.replaces - 1 : Number(at) || 0;

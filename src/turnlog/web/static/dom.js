@@ -10,7 +10,9 @@ export function say(name, value = "") {
 
 // What went wrong and what helps, as two sentences: the first one comes without its full stop.
 export function explain(what, hint) {
-  return [hint && /[^.!?…。！？]$/.test(what) ? `${what}.` : what, hint].filter(Boolean).join(" ");
+  const isChinese = document.documentElement.lang.startsWith("zh");
+  const stop = hint && /[^.!?…。！？]$/.test(what) ? (isChinese ? "。" : ".") : "";
+  return [`${what}${stop}`, hint].filter(Boolean).join(isChinese ? "" : " ");
 }
 
 export function make(tag, { text, ...attributes } = {}, ...children) {
