@@ -16,6 +16,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "approval_always_means": ("“Always” allows:", "“总是批准”将允许："),
     "approval_everywhere": ("Always, everywhere", "在所有会话中总是批准"),
     "approval_edit": ("Edit the arguments", "修改参数"),
+    "not_json": ("The arguments are not JSON: {error}", "参数不是有效的 JSON：{error}"),
     "approval_reason": ("Reason for a denial", "拒绝理由"),
     "approval_approved": ("approved by {by}", "{by} 已批准"),
     "approval_denied": ("denied by {by}", "{by} 已拒绝"),

@@ -106,6 +106,6 @@ export class Commands {
   details() { location.assign(`/session/${this.chat.agent}/${this.chat.session}`); }
   stop() { this.chat.stop(); }
   help() { showKeys(); }
-  pin() { this.act("pin", { seq: this.chat.composer.lastTurn() }); }
-  rewind() { this.act("rewind", { seq: this.chat.composer.lastTurn() - 1 }); }
+  pin() { this.act("pin", { seq: this.chat.composer.lastMessage() }); }
+  rewind() { this.act("rewind", { seq: this.chat.composer.lastMessage() - 1 }); }
 }
