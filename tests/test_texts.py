@@ -7,9 +7,9 @@ from string import Formatter
 import pytest
 
 from turnlog.channels.questions import question_text
-from turnlog.cli.chat.notes import question
+from turnlog.cli.chat.notes import TurnNotes, question
 from turnlog.core.entries import Approval
-from turnlog.core.events import of_request
+from turnlog.core.events import ApprovalAnswered, of_request
 from turnlog.server.pages.turn_view import question as questions_of_the_page
 from turnlog.server.pages.view import WEB
 from turnlog.texts import TABLE, Texts, of_header, of_locale
@@ -187,3 +187,10 @@ def test_a_refusal_keeps_its_values_in_chinese(english, chinese):
 def test_refusals_have_the_same_values_in_both_languages():
     for english, chinese in REFUSALS.items():
         assert values_of(chinese) <= values_of(english), english
+
+
+@pytest.mark.parametrize(("language", "told"), [("en", "denied without an answer"), ("zh", "未获答复，已拒绝")])
+def test_a_call_that_nobody_answered_names_nobody(language, told):
+    answered = ApprovalAnswered(call_id="c", word="denied")
+    (note,) = TurnNotes(Texts("terminal", language)).of(answered)
+    assert note.text == f"· {told}"

@@ -20,6 +20,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "approval_reason": ("Reason for a denial", "拒绝理由"),
     "approval_approved": ("approved by {by}", "{by} 已批准"),
     "approval_denied": ("denied by {by}", "{by} 已拒绝"),
+    "approval_unanswered": ("denied without an answer", "未获答复，已拒绝"),
     "audit": ("Approvals", "批准记录"),
     "audit_lead": (
         "Every call that needed approval: who answered, when, and what ran.",
@@ -65,6 +66,7 @@ TERMINAL: dict[str, tuple[str, str]] = {
     "approval_always": ("always means: {pattern}", "“总是”指：{pattern}"),
     "approval_yes": ("approved by {by}", "{by} 已批准"),
     "approval_no": ("denied by {by}", "{by} 已拒绝"),
+    "approval_none": ("denied without an answer", "未获答复，已拒绝"),
     "more_lines": ("{n} more lines", "还有 {n} 行"),
     "no_question": ("No call waits for approval.", "没有等待批准的调用。"),
     "status_approval": ("no approval asked", "不询问批准"),

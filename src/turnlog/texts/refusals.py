@@ -169,6 +169,9 @@ REFUSALS: dict[str, str] = {
     "The first answer counts.": "以第一个答复为准。",
     "the call {call} waited too long and was denied": "调用 {call} 等待过久，已被拒绝",
     "Send a message; the model can call the tool again.": "请发送消息；模型可以再次调用工具。",
+    # commands
+    "{text} is not a number from 1 on": "{text} 不是从 1 开始的数字",
+    "Usage: {usage}": "用法：{usage}",
     # pages and forms
     "there is no such action": "没有这个操作",
     "Use the buttons of the page.": "请使用页面上的按钮。",

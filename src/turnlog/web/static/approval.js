@@ -78,7 +78,7 @@ export class Approvals {
     card?.removeAttribute("data-waits");
     this.settle();
     if (!card) return;
-    const word = answer.word === "approved" ? "approval-approved" : "approval-denied";
+    const word = answer.word === "approved" ? "approval-approved" : answer.by ? "approval-denied" : "approval-unanswered";
     card.querySelector(".tag").textContent = say(word, answer.by);
     card.querySelector(".approval-answer")?.remove();
     card.open = false;
