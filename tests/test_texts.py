@@ -1,18 +1,20 @@
 """Two languages: every text is there in both, takes the same values, and is used."""
 
+import ast
 import re
 from string import Formatter
 
 import pytest
 
 from turnlog.channels.questions import question_text
-from turnlog.cli.chat.notes import question
+from turnlog.cli.chat.notes import TurnNotes, question
 from turnlog.core.entries import Approval
-from turnlog.core.events import of_request
+from turnlog.core.events import ApprovalAnswered, of_request
 from turnlog.server.pages.turn_view import question as questions_of_the_page
 from turnlog.server.pages.view import WEB
 from turnlog.texts import TABLE, Texts, of_header, of_locale
 from turnlog.texts.approval import REASONS
+from turnlog.texts.refusals import REFUSALS, in_chinese
 
 SRC = WEB.parent
 MADE_UP = {
@@ -112,3 +114,83 @@ def test_why_a_call_waits_is_said_in_the_readers_language():
         assert why in question_text(request, language)
         assert questions_of_the_page(event, Texts("page", language))["why"] == why
     assert Texts("page", "zh").reason("the words of a tool") == "the words of a tool"
+
+
+ERRORS = "UsageError|Denied|NotFound|Conflict|Busy|Refusal|later|unauthorized"
+
+
+def said(node):
+    """A text of the source, with {} for each value."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in parts)
+    return None
+
+
+def blank(text):
+    return re.sub(r"\{\w*\}", "{}", text)
+
+
+def test_every_refusal_that_is_translated_is_said_somewhere():
+    sources = [path.read_text(encoding="utf-8") for path in SRC.rglob("*.py") if path.name != "refusals.py"]
+    trees = [ast.parse(source) for source in sources]
+    texts = {blank(text) for tree in trees for node in ast.walk(tree) if (text := said(node))}
+    texts |= {(ast.get_docstring(node) or "").split("\n")[0] for tree in trees for node in tree.body if is_class(node)}
+    made = {  # put together from parts
+        *("message: it is blank", "{} is empty", "{} is not a transcript of a known kind"),
+        *("the model returned nothing",),
+    }
+    assert {blank(english) for english in REFUSALS} - texts <= made
+
+
+def is_class(node):
+    return isinstance(node, ast.ClassDef)
+
+
+@pytest.mark.parametrize("folder", ["server/pages", "sessions/__init__.py", "sessions/pins.py", "access/approving.py"])
+def test_what_the_page_refuses_is_said_in_chinese_too(folder):
+    place = SRC / folder
+    paths = sorted(place.glob("*.py")) if place.is_dir() else [place]
+    known = {blank(english) for english in REFUSALS}
+    api_only = {"only the owner may act for others", "only an administrator may rebuild the index"}
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not re.fullmatch(ERRORS, getattr(node.func, "id", "")):
+                continue
+            given = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "hint")]
+            for text in filter(None, map(said, given)):
+                assert blank(text) in known | api_only, f"{path.name}: {text}"
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        ("a title cannot be empty", "标题不能为空"),
+        ("there is no session ses-1", "没有会话 ses-1"),
+        ("the message is larger than 1,048,576 bytes", "消息超过 1,048,576 字节"),
+        ("20 messages wait in this session already", "此会话中已有 20 条消息在等待"),
+        ("a turn is running in session s (process 7)", "会话 s 正在进行一轮对话（process 7）"),
+        ("entry 3 was rewound, so it cannot be pinned", "条目 3 已被回退，无法固定"),
+        ("there is no agent {x}", "没有智能体 {x}"),
+        ("rate_limit: the words of a provider", "rate_limit: the words of a provider"),
+        ("", ""),
+    ],
+)
+def test_a_refusal_keeps_its_values_in_chinese(english, chinese):
+    assert in_chinese(english) == chinese
+    assert Texts("page", "zh").refusal(english) == chinese
+    assert Texts("page").refusal(english) == english
+
+
+def test_refusals_have_the_same_values_in_both_languages():
+    for english, chinese in REFUSALS.items():
+        assert values_of(chinese) <= values_of(english), english
+
+
+@pytest.mark.parametrize(("language", "told"), [("en", "denied without an answer"), ("zh", "未获答复，已拒绝")])
+def test_a_call_that_nobody_answered_names_nobody(language, told):
+    answered = ApprovalAnswered(call_id="c", word="denied")
+    (note,) = TurnNotes(Texts("terminal", language)).of(answered)
+    assert note.text == f"· {told}"

@@ -530,6 +530,16 @@ def test_history_refuses_what_is_not_a_number(typed):
     assert "Usage: /history [n]" in out
 
 
+@pytest.mark.parametrize("command", ["rewind", "unpin", "history", "expand"])
+@pytest.mark.parametrize("count", ["0", "-1", "9" * 5000])
+def test_a_count_of_a_command_begins_at_one(typed, command, count):
+    out = typed("hello", "/pin", f"/{command} {count}", "/sessions", "/quit")
+    assert "is not a number from 1 on" in out
+    assert f"Usage: /{command}" in out
+    assert "rewound:" not in out
+    assert "Unpinned" not in out
+
+
 def test_a_hit_of_search_shows_its_match_on_a_narrow_screen():
     line = around_match("many words before it " * 5 + "«needle» and after", 40)
     assert "«needle»" in line

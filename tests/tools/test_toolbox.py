@@ -20,6 +20,7 @@ from turnlog.core.prompt import INVALID_INPUT, ToolDefinition as Spec
 from turnlog.errors import NotFound, UsageError
 from turnlog.testing import check_messages
 from turnlog.tools import BUILT_IN_MAX_CHARS, OUTPUT_MAX_CHARS, Tool, Toolbox, tool
+from turnlog.tools.approval import ApprovalPolicy
 from turnlog.tools.threads import ABANDONED_MAX
 
 from ..waiting import GIVES_UP_S, until
@@ -333,3 +334,44 @@ def test_results_of_every_kind_make_messages_a_provider_accepts():
 
 def _fields(entry):
     return {name: getattr(entry, name) for name in entry.__struct_fields__}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({}, "the field `path` is missing"),
+        ({"path": 5}, "the field `path` is not of the type string"),
+        ({"path": None}, "the field `path` is not of the type string"),
+        ({"path": "a", "lines": "1-3"}, "the field `lines` is not of the type array"),
+        ({"path": "a", "pth": "b"}, "there is no field `pth`"),
+    ],
+)
+def test_a_tool_with_only_a_schema_is_not_called_with_what_does_not_fit(given, why):
+    ran = []
+
+    async def go(given, context):
+        ran.append(given)
+        return "done"
+
+    fields = {"path": {"type": "string"}, "lines": {"type": "array"}, "depth": {"type": "integer"}}
+    schema = {"type": "object", "properties": fields, "required": ["path"], "additionalProperties": False}
+    server = Tool(spec=Spec(name="go", description="", input_schema=schema), run=go, effects=("writes",))
+    box = Toolbox([server])
+    assert box.judge({"name": "go", "input": given}, ApprovalPolicy()).verdict == "run"
+    result = run([server], "go", given)
+    assert result.is_error
+    assert why in result.content
+    assert "The fields are: path, lines (optional), depth (optional)." in result.content
+    fits = {"path": "a", "depth": "3", "lines": None}
+    assert box.judge({"name": "go", "input": fits}, ApprovalPolicy()).verdict == "ask"
+    assert run([server], "go", fits).content == "done"
+    assert ran == [fits]
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": [], "required": "path"}, {"properties": {"a": True}}])
+def test_a_schema_of_an_unusual_form_refuses_nothing(schema):
+    async def go(given, context):
+        return "done"
+
+    server = Tool(spec=Spec(name="go", description="", input_schema=schema), run=go)
+    assert run([server], "go", {"a": 1}).content == "done"

@@ -517,3 +517,20 @@ def test_asking_without_a_function_that_approves_denies(url):
             assert sent.to == []
 
     run(main())
+
+
+@pytest.mark.parametrize("given", [{}, {"to": ["ann"]}, {"to": "ann", "cc": "bo"}])
+def test_a_call_that_does_not_fit_is_told_to_the_model_and_nobody_is_asked(url, given):
+    async def main():
+        sent = Sent()
+        async with opened(url, provider(call("send", **given)), tools=[sent.tool]) as t:
+            events = await follow(t, "go", [])
+            assert not of_type(events, ApprovalRequest)
+            assert isinstance(events[-1], Done)
+            (result,) = of_type(events, ToolDone)
+            assert result.is_error
+            assert "the input does not fit" in result.text
+            assert "approval" not in kinds(await log(t))
+            assert sent.to == []
+
+    run(main())

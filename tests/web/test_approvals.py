@@ -128,3 +128,22 @@ def test_a_question_does_not_take_the_focus_from_a_message_that_is_being_written
             assert not (server.home / "workspace" / "a.txt").exists()
 
         visit(server, steps)
+
+
+def test_arguments_that_are_no_json_are_refused_in_the_readers_language(tmp_path):
+    with running(tmp_path / "home") as server:
+
+        async def steps(visitor):
+            page = visitor.page
+            await visitor.goto("/chat/main")
+            await visitor.say("write abc to a.txt")
+            card = page.locator(".card.approval")
+            await card.locator(".edit summary").click()
+            await card.locator(".edit textarea").fill("{path")
+            await card.locator("[data-word=approved]").click()
+            await page.locator("#notice.bad", has_text="参数不是有效的 JSON").wait_for()
+            await card.locator("[data-word=denied]").click()
+            await visitor.rest()
+
+        visit(server, steps, locale="zh-CN")
+        assert not (server.home / "workspace" / "a.txt").exists()

@@ -512,3 +512,99 @@ def test_a_refusal_and_its_hint_are_two_sentences(tmp_path):
             visitor.trouble[:] = [text for text in visitor.trouble if "400" not in text]
 
         visit(server, steps)
+
+
+def test_commands_of_a_chat_say_in_a_new_one_that_it_has_no_messages(site):
+    async def steps(visitor):
+        page = visitor.page
+        for command in ("pin", "rewind", "undo", "compact", "fork", "retry", "rename", "delete", "details"):
+            await page.fill("#message", f"/{command}")
+            await page.keyboard.press("Enter")
+            await page.locator("#alerts .toast", has_text="This chat has no messages yet.").wait_for()
+            await page.locator("#alerts .toast-close").click()
+            assert page.url.endswith("/chat/main")
+
+    visit(site, steps)
+
+
+@pytest.mark.parametrize("text", ["/usr/bin/env is missing", "//", "/ hm", "/compactt"])
+def test_a_text_that_begins_with_a_slash_is_never_dropped_silently(site, text):
+    async def steps(visitor):
+        page = visitor.page
+        await page.fill("#message", text)
+        await page.keyboard.press("Enter")
+        await page.locator("#alerts .toast", has_text=f"There is no command {text.split()[0]}.").wait_for()
+        assert await page.input_value("#message") == text
+
+    visit(site, steps)
+
+
+def test_a_picture_without_words_says_what_is_missing(site):
+    async def steps(visitor):
+        page = visitor.page
+        await page.set_input_files("#files", {"name": "dot.png", "mimeType": "image/png", "buffer": PIXEL})
+        await page.locator("#attached li").wait_for()
+        await page.press("#message", "Enter")
+        await page.locator("#alerts .toast", has_text="Write something to go with the picture.").wait_for()
+        assert await page.locator("#attached li").count() == 1
+
+    visit(site, steps)
+
+
+def test_two_sentences_in_chinese_are_joined_as_in_chinese(site):
+    async def steps(visitor):
+        page = visitor.page
+        await visitor.ask("你好")
+        await page.fill("#message", "/undo")
+        await page.keyboard.press("Enter")
+        told = page.locator("#alerts .toast", has_text="此会话中没有生效的压缩。没有可撤销的内容。")
+        await told.wait_for()
+        visitor.trouble.clear()  # the refusal is in the console
+
+    visit(site, steps, locale="zh-CN")
+
+
+def test_a_message_that_cannot_leave_says_so_and_stays(site):
+    async def steps(visitor):
+        page = visitor.page
+        await page.route("**/chat/main/say", lambda route: route.abort())
+        await page.fill("#message", "你好")
+        await page.press("#message", "Enter")
+        await page.locator("#alerts .toast", has_text="消息未发送：无法连接服务器").wait_for()
+        assert await page.input_value("#message") == "你好"
+        visitor.trouble.clear()  # the console says that the request was aborted
+
+    visit(site, steps, locale="zh-CN")
+
+
+def test_a_failure_that_was_answered_later_does_not_ask_for_another_try(tmp_path):
+    script = [{"error": {"status": 401, "message": "bad key"}}, {"text": "better"}]
+    with running(tmp_path / "home", script=script) as server:
+
+        async def steps(visitor):
+            page = visitor.page
+            await visitor.ask("hello")
+            await page.locator("#log .failed-hint", has_text="try again").wait_for()
+            await visitor.ask("again")
+            await page.locator("#log .msg.assistant", has_text="better").wait_for()
+            await page.locator("#log .failed", has_text="bad key").wait_for()
+            await page.locator("#log .failed-hint").wait_for(state="detached")
+
+        visit(server, steps)
+
+
+def test_commands_name_the_newest_message_while_a_turn_runs(tmp_path):
+    script = [{"deltas": ["word "] * 40, "delay_ms": 50}]
+    with running(tmp_path / "home", script=script) as server:
+
+        async def steps(visitor):
+            page = visitor.page
+            await visitor.say("remember this")
+            await page.locator("#live .streaming").wait_for()
+            await page.fill("#message", "/pin")
+            await page.press("#message", "Enter")
+            await page.locator("#toasts .toast").wait_for()
+            await visitor.rest()
+            await page.locator("#log .msg.user .tag", has_text="pinned").wait_for()
+
+        visit(server, steps)

@@ -320,3 +320,55 @@ def test_a_long_session_costs_a_part_of_it(tmp_path):
         assert ">a1<" not in page.replace("<p>", ">").replace("</p>", "<")
         older = client.get(f"/session/main/{sid}?at=4").text
         assert "<p>a1</p>" in older
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "english", "chinese"),
+    [
+        ("rename", {"title": " "}, "a title cannot be empty", "标题不能为空"),
+        ("undo", {}, "no compaction is active in this session", "此会话中没有生效的压缩"),
+        ("pin", {"seq": "0"}, "has no entry 0", "没有条目 0"),
+        ("nonsense", {}, "there is no such action", "没有这个操作"),
+    ],
+)
+def test_a_refused_form_says_why_in_the_readers_language(site, path, fields, english, chinese):
+    client, _, (sid, *_) = site
+    origin = str(client.base_url).rstrip("/")
+    for language, words in (("en", english), ("zh", chinese)):
+        for accept in ("application/json", "text/html"):
+            headers = {"Accept": accept, "Accept-Language": language, "Origin": origin}
+            answer = client.post(f"/session/main/{sid}/{path}", data=fields, headers=headers)
+            assert answer.status_code in (400, 404)
+            assert words in answer.text
+            assert (english in answer.text) == (language == "en")
+
+
+def test_a_script_of_the_page_is_refused_in_its_language_and_a_program_in_english(site):
+    client, server, (sid, *_) = site
+    path, body = f"/api/agents/main/sessions/{sid}/approvals/x", {"word": "approved", "seq": 3}
+    headers = {"Accept-Language": "zh-CN", "Origin": str(client.base_url).rstrip("/")}
+    assert "没有等待答复的调用" in client.post(path, json=body, headers=headers).json()["detail"]
+    with server.client() as program:
+        told = program.post(path, json=body, headers={"Accept-Language": "zh-CN"}).json()
+        assert told["detail"] == "no call 'x' waits for an answer"
+    too_large = client.post("/chat/main/say", content=b"x" * 25_200_000, headers=headers)
+    assert too_large.status_code == 413
+    assert too_large.json()["detail"].startswith("请求超过")
+
+
+def test_an_address_with_a_wrong_value_is_explained_to_people(site):
+    client, _, (sid, *_) = site
+    for path in (f"/chat/main/{sid}?at=0", "/usage?days=x"):
+        answer = client.get(path, headers=BROWSER)
+        assert answer.status_code == 400
+        assert "This address has a value that the page does not take." in answer.text
+        assert "openapi" not in answer.text
+
+
+def test_a_refused_file_is_named_as_its_owner_knows_it(site):
+    client, _, _ = site
+    headers = {**BROWSER, "Origin": str(client.base_url).rstrip("/")}
+    for body, why in ((b"", "is empty"), (b"garbage", "is not a transcript of a known kind")):
+        answer = client.post("/import", files={"file": ("talk.jsonl", body)}, headers=headers)
+        assert answer.status_code == 400
+        assert f"<bdi>talk.jsonl {why}</bdi>" in answer.text

@@ -18,6 +18,7 @@ from .api.health import count, healthz, readyz
 from .api.sessions import SessionsApi
 from .compatible import addresses, errors, routes
 from .http import openapi, problems
+from .http.auth import COOKIE
 from .http.bodies import decode_body
 from .http.gate import Gate
 from .mcp.http import McpEndpoint, answer_mcp
@@ -89,6 +90,8 @@ def answer_error(request: AnyRequest, error: Exception) -> Response[bytes] | Res
     if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(MACHINES):
         return view.answer_error(request, error)
     problem = problems.of(error)
+    if COOKIE in request.cookies:  # a script of the page asks
+        problem = problems.for_people(problem, view.frame_of(request).t)
     is_compatible = request.url.path.startswith(addresses.PREFIX)
     if problem.status >= 500 and not (is_compatible and errors.told(error).status < 500):
         unexpected = None if isinstance(error, TurnlogError) else error

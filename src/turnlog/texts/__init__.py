@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 from .approval import REASONS
 from .channel import CHANNEL
 from .page import PAGE
+from .refusals import in_chinese
 from .terminal import TERMINAL
 
 Language: TypeAlias = Literal["en", "zh"]
@@ -34,6 +35,10 @@ class Texts:
     def reason(self, why: str) -> str:
         """Why a call waits. The log has it in English; words that are not Turnlog's stay as they are."""
         return REASONS.get(why, why) if self.language == "zh" else why
+
+    def refusal(self, text: str) -> str:
+        """Why something was refused or failed, and what helps. Errors have it in English."""
+        return in_chinese(text) if self.language == "zh" else text
 
     def known(self, name: str) -> bool:
         return name in self._table

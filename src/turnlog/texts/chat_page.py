@@ -71,6 +71,8 @@ PAGE: dict[str, tuple[str, str]] = {
         "There is no command /{name}. To send a text that begins with /, put a space before it.",
         "没有命令 /{name}。要发送以 / 开头的文字，请在前面加一个空格。",
     ),
+    "words_too": ("Write something to go with the picture.", "请为图片写点文字。"),
+    "no_messages": ("This chat has no messages yet.", "此对话还没有消息。"),
     "command_new": ("start a new chat", "新建对话"),
     "command_model": ("[NAME]: choose the model of this chat", "[名称]：选择此对话的模型"),
     "command_rename": ("TITLE: give this chat a title", "标题：为此对话命名"),

@@ -262,6 +262,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "created": ("Created", "创建"),
     "error": ("That did not work", "操作未成功"),
     "no_page": ("There is no such page.", "没有这个页面。"),
+    "bad_address": ("This address has a value that the page does not take.", "地址中有页面无法使用的值。"),
     "no_page_hint": ("The address may be wrong, or the page was deleted.", "地址可能有误，或所指内容已不存在。"),
     "back": ("Back to Chat", "返回聊天"),
     "hit_of": ("in {title}", "见 {title}"),

@@ -44,6 +44,8 @@ class Context(Struct, frozen=True, kw_only=True):
 Effect: TypeAlias = Literal["reads", "writes", "runs"]
 CallPreview: TypeAlias = Callable[[dict[str, Any]], Awaitable[str]]
 """What a call would change, for the person who is asked to approve it."""
+CallCheck: TypeAlias = Callable[[dict[str, Any]], object]
+"""Raises UsageError if a call with these arguments cannot run."""
 Run: TypeAlias = Callable[[dict[str, Any], Context], Awaitable[Content]]
 
 
@@ -61,6 +63,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     approval: bool | Callable[[dict[str, Any]], Any] | None = None
     """Whether its calls wait for a person's approval, always or depending on their arguments. None: the effects decide.
     """
+    check: CallCheck | None = None
+    """Looks at the arguments before anybody is asked for approval. None: the schema decides."""
     preview: CallPreview | None = None
     place: str = ""
     """A digest of where it works, such as a workspace: an approval given for one place does not count in another."""

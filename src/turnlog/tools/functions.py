@@ -106,6 +106,7 @@ def tool(
         cap_chars=cap_chars,
         effects=None if effects is None else _effects(name, effects),
         approval=approval,
+        check=form.read,
     )
 
 
@@ -192,12 +193,16 @@ class _Form:
                 shown.update(_default(self._defaults[parameter]))
         return {**schema, "$defs": kinds} if kinds else schema
 
-    def arguments(self, given: dict[str, Any], context: Context) -> dict[str, Any]:
-        """The checked and converted arguments. Text that spells a number is accepted: models often write it so."""
+    def read(self, given: dict[str, Any]) -> Struct:
+        """The input, checked. Text that spells a number is accepted: models often write it so."""
         try:
-            known = msgspec.convert(given, self._struct, strict=False)
+            return msgspec.convert(given, self._struct, strict=False)
         except msgspec.ValidationError as error:
             raise UsageError(f"the input does not fit: {error}", hint=self._expectation()) from error
+
+    def arguments(self, given: dict[str, Any], context: Context) -> dict[str, Any]:
+        """The checked and converted arguments."""
+        known = self.read(given)
         values = {name: value for name in self._hints if (value := getattr(known, name)) is not UNSET}
         return {**values, **dict.fromkeys(self._contexts, context)}
 

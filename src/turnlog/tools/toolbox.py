@@ -17,6 +17,7 @@ from ..core.entries import Block, Content, ToolResult
 from ..core.history import shorten
 from ..core.prompt import INVALID_INPUT
 from ..errors import TurnlogError, UsageError
+from . import input_schema
 from .approval import RUN, ApprovalPolicy, Judgement, judge
 from .base import Context, Tool, suggestion
 from .content import bound
@@ -61,7 +62,7 @@ class Toolbox:
     def judge(self, call: Block, policy: ApprovalPolicy, allowed: Sequence[str] = ()) -> Judgement:
         """Whether this call may run. A call that cannot be run needs no approval: its result is an error."""
         known, given = self._tools.get(str(call.get("name", ""))), call.get("input")
-        if known is None or not isinstance(given, dict) or INVALID_INPUT in given:
+        if known is None or _misfit(known, given):
             return RUN
         return judge(known, cast("dict[str, Any]", given), policy, allowed)
 
@@ -87,8 +88,8 @@ class Toolbox:
         if known is None:
             refusal = f"there is no tool named {name!r}. {suggestion(name, self._tools)}"
             content, failed = shorten(refusal, ERROR_MAX_CHARS), True
-        elif not isinstance(given, dict) or INVALID_INPUT in given:
-            content, failed = _not_json(given), True
+        elif why := _misfit(known, given):
+            content, failed = shorten(why, min(ERROR_MAX_CHARS, known.cap_chars)), True
         else:
             content, failed = await self._bounded(known, cast("dict[str, Any]", given), context)
         return ToolResult(tool_use_id=str(call.get("id", "")), content=content, is_error=failed)
@@ -113,6 +114,20 @@ class Toolbox:
         task.add_done_callback(self._left_behind.discard)
         task.cancel()
         await asyncio.wait({task}, timeout=GRACE_S)
+
+
+def _misfit(known: Tool, given: Any) -> str:
+    """Why a call with this input cannot run; empty if it can."""
+    if not isinstance(given, dict) or INVALID_INPUT in given:
+        return _not_json(given)
+    try:
+        if known.check is not None:
+            known.check(cast("dict[str, Any]", given))
+        else:
+            input_schema.check(known.spec.input_schema, cast("dict[str, Any]", given))
+    except Exception as error:  # noqa: BLE001 - types of the developer may raise anything
+        return _explain(error)
+    return ""
 
 
 def _not_json(given: Any) -> str:

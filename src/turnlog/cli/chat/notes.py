@@ -52,8 +52,7 @@ class TurnNotes:
             case events.ApprovalRequest():
                 return question(event, self._words)
             case events.ApprovalAnswered():
-                name, tone = ("approval_yes", "good") if event.word == "approved" else ("approval_no", "bad")
-                return [Note(f"· {self._words(name, by=inline(event.by, 40))}", tone)]
+                return [self._answer(event)]
             case events.ErrorEvent():
                 return notes_of_error(event.error, event.hint, self._words)
             case events.Stopped():
@@ -61,6 +60,12 @@ class TurnNotes:
             case _:
                 pass
         return []
+
+    def _answer(self, event: events.ApprovalAnswered) -> Note:
+        """Nobody has answered if a message came instead, or if the time was over."""
+        name, tone = ("approval_yes", "good") if event.word == "approved" else ("approval_no", "bad")
+        told = self._words(name, by=inline(event.by, 40)) if event.by else self._words("approval_none")
+        return Note(f"· {told}", tone)
 
     def _outcome(self, event: events.ToolDone) -> Note:
         call = self._calls.pop(event.tool_call_id, None)
@@ -92,8 +97,8 @@ def question(request: events.ApprovalRequest, words: Texts) -> list[Note]:
 
 
 def notes_of_error(error: str, hint: str, words: Texts) -> list[Note]:
-    notes = [Note(words("error", error=inline(error)), "bad")]
-    return [*notes, Note(f"  {inline(hint)}")] if hint else notes
+    notes = [Note(words("error", error=inline(words.refusal(error))), "bad")]
+    return [*notes, Note(f"  {inline(words.refusal(hint))}")] if hint else notes
 
 
 def describe_call(call: Call) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .loop import Chat
 
 BAR_CELLS = 30
+DIGITS_MAX = 15
 FEW_MESSAGES = 4
 """With `keep = fraction`, fewer messages than this are not worth a compaction; other rules decide that themselves."""
 
@@ -78,10 +79,11 @@ async def expand(chat: "Chat", console: "Console", rest: str) -> None:
 
 
 def number(text: str, usage: str) -> int | None:
+    """From 1 on; None: not given. 0 would count as not given where the number has a default."""
     if not text:
         return None
-    if not text.isdecimal():
-        raise UsageError(f"{text[:40]!r} is not a number", hint=f"Usage: {usage}")
+    if not text.isdecimal() or len(text) > DIGITS_MAX or not int(text):
+        raise UsageError(f"{text[:40]!r} is not a number from 1 on", hint=f"Usage: {usage}")
     return int(text)
 
 

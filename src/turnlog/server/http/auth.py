@@ -38,6 +38,8 @@ CODE_TTL_S = 24 * 3600.0
 """How long a sign-in link works."""
 COOKIE_TTL_S = 30 * 24 * 3600.0
 COOKIE = "turnlog"
+LANGUAGE = "turnlog_language"
+"""The cookie with the language that somebody chose on the page."""
 TOKENS_MAX = 1_000
 """One listing of the ledger; with more users, put a single sign-on in front."""
 RACES_MAX = 20

@@ -19,11 +19,12 @@ from litestar.types import ASGIApp, HTTPSendMessage, Receive, Scope, Send
 
 from ...errors import TurnlogError
 from ...runtime import tracing
+from ...texts import Texts, of_header
 from ..compatible import addresses, errors, reading
 from ..compatible.answering import REQUEST_ID
 from ..service import CALLER, HELD, Service
 from . import methods, problems
-from .auth import COOKIE, Token
+from .auth import COOKIE, LANGUAGE, Token
 from .head_limit import CONNECTION, LimitedConnection
 from .limits import BODY_MAX_BYTES, FAILURES_BURST, FAILURES_PER_S, Buckets, too_large, too_many
 from .methods import SIGN_IN
@@ -218,11 +219,20 @@ class GatedRequest:
 
     @property
     def cookie(self) -> str:
+        return self._cookie(COOKIE)
+
+    def _cookie(self, name: str) -> str:
         try:
-            found = SimpleCookie(self.header(b"cookie")).get(COOKIE)
+            found = SimpleCookie(self.header(b"cookie")).get(name)
         except CookieError:
             return ""
         return found.value if found else ""
+
+    @property
+    def texts(self) -> Texts:
+        """Of the page, in the language of its reader; in English for programs."""
+        accepted = self.header(b"accept-language") if self.cookie else ""
+        return Texts("page", of_header(self._cookie(LANGUAGE) if self.cookie else None, accepted))
 
     @property
     def is_compatible(self) -> bool:
@@ -329,7 +339,7 @@ async def _refuse(request: GatedRequest, error: TurnlogError, send: Send) -> Non
     """Answers with a problem document, or in the shape that the client's SDK reads; a browser without a token is
     redirected to the sign-in page.
     """
-    problem = problems.of(error)
+    problem = problems.for_people(problems.of(error), request.texts)
     wants_page = "text/html" in request.header(b"accept") and not request.path.startswith(("/api/", "/metrics"))
     status, body, fields = problem.status, problems.encode(problem), problems.headers_of(error)
     kind = problems.MEDIA_TYPE

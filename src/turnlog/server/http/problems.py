@@ -7,11 +7,13 @@ from typing import Any, cast
 import msgspec
 from litestar.exceptions import HTTPException, ValidationException
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ... import errors
 from ...core.content import encodable
 from ...core.entries import REFUSED_CONTENT
 from ...errors import TurnlogError, UsageError
+from ...texts import Texts
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
@@ -126,6 +128,12 @@ def make(status: int, code: str, detail: str, hint: str) -> Problem:
         hint=hint,
         error=detail,
     )
+
+
+def for_people(problem: Problem, t: Texts) -> Problem:
+    """The same in the language of the page."""
+    detail = t.refusal(problem.detail)
+    return replace(problem, detail=detail, hint=t.refusal(problem.hint), error=detail)
 
 
 def _detail(error: HTTPException) -> str:

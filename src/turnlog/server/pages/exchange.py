@@ -106,7 +106,10 @@ async def import_file(request: AnyRequest) -> Response[str]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / _file_name(upload.filename)
             await asyncio.to_thread(path.write_bytes, body)
-            found = await service.import_path(path, agent)
+            try:
+                found = await service.import_path(path, agent)
+            except UsageError as error:  # it names the copy, which nobody knows
+                raise UsageError(str(error).replace(str(path), path.name), hint=error.hint) from error
     except UsageError as error:
         return await show(request, "import.html", problem=problems.of(error), found=None, agent=agent)
     rows = [(item, [honest(note) for note in item.notes]) for item in found]

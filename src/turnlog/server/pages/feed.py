@@ -29,6 +29,7 @@ from ...core.events import CompactionEnd, CompactionStart, ErrorEvent, Event, Qu
 from ...core.principals import is_home
 from ...core.session import Session
 from ...errors import NotFound, StoreUnavailable, TurnlogError
+from ...texts import Texts
 from ...turns.queue import Ticket
 from ...turns.stream import TurnStream
 from ..changes import SessionChanges
@@ -189,7 +190,7 @@ class Feed:
             self._tell_notice(about, events)
             if not stream.over:
                 await asyncio.sleep(max(PAUSE_S, SHARE * (time.monotonic() - start)))
-        self._tell(("end", session_id, run), {"type": "end", **about, **_end(stream.events[-1])})
+        self._tell(("end", session_id, run), {"type": "end", **about, **_end(stream.events[-1], self._frame.t)})
 
     def _tell_notice(self, about: dict[str, Any], events: Sequence[Event]) -> None:
         for event in events:
@@ -205,10 +206,10 @@ class Feed:
             self._tell(("notice", about["id"]), {"type": "notice", **about, **told})
 
 
-def _end(event: Event) -> dict[str, Any]:
+def _end(event: Event, t: Texts) -> dict[str, Any]:
     match event:
         case ErrorEvent():
-            return {"how": "failed", "error": event.error, "hint": event.hint, "code": event.code}
+            return {"how": "failed", "error": t.refusal(event.error), "hint": t.refusal(event.hint), "code": event.code}
         case Stopped():
             return {"how": "stopped"}
         case _:

@@ -9,9 +9,9 @@ from litestar import Response, get, post
 from litestar.datastructures import Cookie
 
 from ..api import admin
-from ..http.auth import COOKIE
+from ..http.auth import COOKIE, LANGUAGE
 from ..service import AnyRequest, service_of
-from .view import HEADERS, LANGUAGE, THEME, lead_to, local_path, preference, show, wants_part
+from .view import HEADERS, THEME, lead_to, local_path, preference, show, wants_part
 
 
 @get("/signin")

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import Response
 from litestar.datastructures import Cookie
-from litestar.exceptions import MethodNotAllowedException, NotFoundException
+from litestar.exceptions import MethodNotAllowedException, NotFoundException, ValidationException
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -34,7 +34,7 @@ from ...sessions import Sessions
 from ...texts import Texts, of_header
 from .. import markdown
 from ..http import problems
-from ..http.auth import Token
+from ..http.auth import LANGUAGE, Token
 from ..http.limits import BODY_MAX_BYTES, IMAGES_MAX, TEXT_MAX_BYTES
 from ..http.problems import Problem
 from ..service import CALLER, AnyRequest, service_of
@@ -44,7 +44,7 @@ ASSETS = tuple(sorted(path.name for path in (WEB / "static").iterdir() if path.i
 """The files that the page may use, all of them in one folder."""
 ZIPPED_MIN_BYTES = 1_400
 """A smaller answer fits into one packet as it is."""
-LANGUAGE, THEME = "turnlog_language", "turnlog_theme"
+THEME = "turnlog_theme"
 """Names of cookies; neither is a secret."""
 KEPT_S = 365 * 24 * 3600
 ENTRIES_SHOWN = 200
@@ -108,6 +108,7 @@ async def show(
 ) -> Response[str]:
     """`part`: the template if htmx asks for a part. `problem`: what went wrong; the answer has its status."""
     frame, zipped = frame_of(request), takes_gzip(request)
+    problem = problem and problems.for_people(problem, frame.t)
     is_part = bool(part) and wants_part(request)
 
     def work() -> Response[str]:
@@ -159,16 +160,20 @@ def wants_json(request: AnyRequest) -> bool:
 
 def answer_error(request: AnyRequest, error: Exception) -> Response[Any]:
     """An error as a page; for a script of the page as a problem document."""
-    problem = problems.of(error)
+    frame = frame_of(request)
+    problem = problems.for_people(problems.of(error), frame.t)
     if problem.status >= 500:
         service_of(request).log.error("failed", path=request.url.path, exc_info=error)
     if wants_json(request):
         headers, kind = {**HEADERS, **problems.headers_of(error)}, problems.MEDIA_TYPE
         return Response(problems.encode(problem), status_code=problem.status, media_type=kind, headers=headers)
     template = "part_error.html" if wants_part(request) else "error.html"
-    frame = frame_of(request)
-    # The framework's text about a path is for programs, and only in English.
-    astray = isinstance(error, NotFoundException | MethodNotAllowedException)
+    # The framework's text about an address is for programs, and only in English.
+    astray = ""
+    if isinstance(error, NotFoundException | MethodNotAllowedException):
+        astray = "no_page"
+    elif isinstance(error, ValidationException):
+        astray = "bad_address"
     html = fill(template, frame, problem=problem, astray=astray)
     return _page(html, problem.status, takes_gzip(request), problems.headers_of(error))
 

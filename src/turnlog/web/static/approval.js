@@ -1,6 +1,6 @@
 // Calls that wait for a person's approval. The card has the diff, and buttons unless this reader may not write.
 
-import { copyOf, say } from "./dom.js";
+import { ask, copyOf, say } from "./dom.js";
 
 export class Approvals {
   // `chat` has: agent, session, live (where cards are), notice(text, bad).
@@ -64,13 +64,13 @@ export class Approvals {
       const given = word === "denied" ? request.input : JSON.parse(edited);
       if (JSON.stringify(given) !== JSON.stringify(request.input)) body.input = given;
     } catch (error) {
-      return this.chat.notice(String(error), true);
+      return this.chat.notice(say("not-json", error.message), true);
     }
     const { agent, session } = this.chat;
     const url = `/api/agents/${agent}/sessions/${session}/approvals/${encodeURIComponent(request.call_id)}`;
     const headers = { "Content-Type": "application/json" };
-    const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) }).catch(() => null);
-    if (!answer?.ok) this.chat.notice((await answer?.json().catch(() => null))?.detail ?? say("reconnecting"), true);
+    await ask(url, { method: "POST", headers, body: JSON.stringify(body) })
+      .catch((error) => this.chat.notice(error.message, true));
   }
 
   answered(answer) {
@@ -78,7 +78,7 @@ export class Approvals {
     card?.removeAttribute("data-waits");
     this.settle();
     if (!card) return;
-    const word = answer.word === "approved" ? "approval-approved" : "approval-denied";
+    const word = answer.word === "approved" ? "approval-approved" : answer.by ? "approval-denied" : "approval-unanswered";
     card.querySelector(".tag").textContent = say(word, answer.by);
     card.querySelector(".approval-answer")?.remove();
     card.open = false;

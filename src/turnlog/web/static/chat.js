@@ -3,7 +3,7 @@
 
 import { Approvals } from "./approval.js";
 import { Composer } from "./composer.js";
-import { $, copyOf, explain, part, patch, say } from "./dom.js";
+import { $, ask, copyOf, explain, part, patch, say } from "./dom.js";
 import { listen, readAnswer, show } from "./feed.js";
 import { listenForMessages } from "./messages.js";
 import { Sidebar } from "./sidebar.js";
@@ -242,14 +242,8 @@ export class Chat {
     if (images.length) body.images = images;
     if (rewindTo) body.rewindTo = rewindTo;
     if (this.composer.picks.named) body.model = this.composer.picks.named;
-    const headers = { "Content-Type": "application/json", Accept: "application/json" };
-    const answer = await fetch(`/chat/${this.agent}/say`, { method: "POST", headers, body: JSON.stringify(body) });
-    if (answer.status === 401) location.assign("/signin");
-    if (!answer.ok) {
-      const problem = await answer.json().catch(() => ({}));
-      throw new Error(explain(problem.detail ?? answer.statusText, problem.hint));
-    }
-    readAnswer(answer);
+    const headers = { "Content-Type": "application/json" };
+    readAnswer(await ask(`/chat/${this.agent}/say`, { method: "POST", headers, body: JSON.stringify(body) }));
   }
 
   begun() {

@@ -6,6 +6,9 @@ import { showKeys } from "./keys.js";
 import { openSearch } from "./search.js";
 import { toast, toastLater } from "./toast.js";
 
+// What can be done only with a chat that exists.
+const OF_CHAT = ["rename", "compact", "undo", "fork", "retry", "delete", "details", "pin", "rewind"];
+
 export class Commands {
   constructor(chat, box) {
     this.chat = chat;
@@ -70,13 +73,13 @@ export class Commands {
 
   // Whether the text was a command.
   run(text) {
-    const found = /^\/([\w-]+)(?:\s+([\s\S]*))?$/.exec(text);
+    const [, name, rest = ""] = /^\/(\S*)(?:\s+([\s\S]*))?$/.exec(text);
     this.popup.hidden = true;
-    if (!found) return false;
-    const [, name, rest = ""] = found;
-    if (this.names.includes(name)) this[name](rest.trim());
-    else toast(say("unknown-command", name), { bad: true });
-    return this.names.includes(name);
+    const isKnown = this.names.includes(name);
+    if (!isKnown) toast(say("unknown-command", name), { bad: true });
+    else if (OF_CHAT.includes(name) && !this.chat.main.dataset.session) toast(say("no-messages"), { bad: true });
+    else this[name](rest.trim());
+    return isKnown;
   }
 
   async act(name, fields, does = name) {
@@ -103,6 +106,6 @@ export class Commands {
   details() { location.assign(`/session/${this.chat.agent}/${this.chat.session}`); }
   stop() { this.chat.stop(); }
   help() { showKeys(); }
-  pin() { this.act("pin", { seq: this.chat.composer.lastTurn() }); }
-  rewind() { this.act("rewind", { seq: this.chat.composer.lastTurn() - 1 }); }
+  pin() { this.act("pin", { seq: this.chat.composer.lastMessage() }); }
+  rewind() { this.act("rewind", { seq: this.chat.composer.lastMessage() - 1 }); }
 }

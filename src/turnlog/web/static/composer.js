@@ -101,6 +101,11 @@ export class Composer {
     return buttons.length ? Number(buttons.at(-1).dataset.edit) : 0;
   }
 
+  // The same while a turn runs, when nothing can be edited; or the newest message at all.
+  lastMessage() {
+    return this.lastTurn() || Number([...this.chat.log.querySelectorAll(".msg.user[id]")].at(-1)?.id.slice(1) ?? 0);
+  }
+
   // The words of an earlier message, to be said differently. They are replaced when the message is sent, not before.
   async edit(seq) {
     const address = `/session/${this.chat.agent}/${this.chat.session}/entry/${seq}`;
@@ -147,7 +152,10 @@ export class Composer {
   }
 
   async send(text, images = []) {
-    if (!text.trim()) return;
+    if (!text.trim()) {
+      if (images.length) toast(say("words-too"), { bad: true });
+      return;
+    }
     const written = this.box.value;
     const { at } = this.chat.log.dataset;
     const rewindTo = this.replaces ? this.replaces - 1 : Number(at) || 0;

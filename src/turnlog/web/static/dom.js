@@ -10,7 +10,20 @@ export function say(name, value = "") {
 
 // What went wrong and what helps, as two sentences: the first one comes without its full stop.
 export function explain(what, hint) {
-  return [hint && /[^.!?…。！？]$/.test(what) ? `${what}.` : what, hint].filter(Boolean).join(" ");
+  const isChinese = document.documentElement.lang.startsWith("zh");
+  const stop = hint && /[^.!?…。！？]$/.test(what) ? (isChinese ? "。" : ".") : "";
+  return [`${what}${stop}`, hint].filter(Boolean).join(isChinese ? "" : " ");
+}
+
+// Asks the server; throws an error whose message says why it refused, or that it cannot be reached.
+export async function ask(url, options = {}) {
+  const headers = { Accept: "application/json", ...options.headers };
+  const answer = await fetch(url, { ...options, headers }).catch(() => null);
+  if (!answer) throw new Error(say("unreachable"));
+  if (answer.status === 401) location.assign("/signin");
+  if (answer.ok) return answer;
+  const problem = await answer.json().catch(() => ({}));
+  throw new Error(explain(problem.detail ?? say("unreachable"), problem.hint));
 }
 
 export function make(tag, { text, ...attributes } = {}, ...children) {

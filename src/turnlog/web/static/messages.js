@@ -1,7 +1,7 @@
 // What can be done with a message: copy it or a piece of its code, walk through the messages with the keyboard, and use
 // a toolbar with the arrow keys. A summary loads its figures when it is opened.
 
-import { $, part, say } from "./dom.js";
+import { $, ask, part, say } from "./dom.js";
 import { toast } from "./toast.js";
 
 const LETTERS = { c: "[data-copy]", e: "[data-edit]", r: "[data-act=regenerate]", f: "[data-act=fork]", p: "[data-act=pin], [data-act=unpin]" };
@@ -31,9 +31,7 @@ function copyBySelection(text) {
 }
 
 export async function wordsOf(address) {
-  const answer = await fetch(address, { headers: { Accept: "application/json" } });
-  if (!answer.ok) throw new Error(answer.statusText);
-  return answer.json();
+  return (await ask(address)).json();
 }
 
 function clicked(event) {
