@@ -22,7 +22,7 @@ PICTURE_SHARE = 4
 
 def weight(value: Struct) -> int:
     """About the bytes of an entry, an event or a prompt, as far as they cost memory and time."""
-    return FRAME_BYTES + _size(astuple(value))
+    return FRAME_BYTES + size_of(astuple(value))
 
 
 def weight_after(entries: Sequence[Entry], seq: int) -> int:
@@ -34,17 +34,18 @@ def text_bytes(text: str) -> int:
     return len(text) if text.isascii() else 2 * len(text)
 
 
-def _size(values: Iterable[Any]) -> int:
+def size_of(values: Iterable[Any]) -> int:
+    """About the bytes of plain values."""
     size = 0
     for value in values:  # most are texts, or None
         if isinstance(value, str):
             size += text_bytes(value)
         elif isinstance(value, dict):
             block = cast("dict[str, Any]", value)
-            inner = _size(block.values())
+            inner = size_of(block.values())
             size += inner // PICTURE_SHARE if block.get("type") in PICTURES else inner
         elif isinstance(value, list | tuple):
-            size += _size(cast("Sequence[Any]", value))
+            size += size_of(cast("Sequence[Any]", value))
     return size
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ..core import tokens
 from ..core.entries import Assistant
 from ..core.guard import Limits
-from ..core.paging import weight
+from ..core.paging import size_of, weight
 from ..core.prompt import Prompt
 from ..core.tokens import UNCALIBRATED, Counts, Scale
 from ..stores import Clock, Ledger, facts
@@ -150,9 +150,10 @@ class Calibration:
         grown = reported - earlier.reported
         if grown < GROWTH_MIN_TOKENS:
             return None
-        added = tokens.count_messages(prompt.messages[len(earlier.prompt.messages) :], tokeniser)
+        new = prompt.messages[len(earlier.prompt.messages) :]
+        added = tokens.count_messages(new, tokeniser)
         counts = tokens.add(earlier.counts, added)
-        self._remember(session_id, _Request(model, prompt, counts, reported, weight(prompt)))
+        self._remember(session_id, _Request(model, prompt, counts, reported, earlier.size + size_of(new)))
         return added, grown
 
     def _remember(self, session_id: str, request: _Request) -> None:
