@@ -71,16 +71,22 @@ class Process(subprocess.Popen):
         self._child_created = True
 
     def _internal_poll(self, *_args, **_given):
-        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+        if self.returncode is None and self._has_ended(0):
             self._end()
         return self.returncode
 
     def _wait(self, timeout):
         if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
+            if not self._has_ended(timeout):
                 raise subprocess.TimeoutExpired(self.args, timeout)
             self._end()
         return self.returncode
+
+    def _has_ended(self, timeout):
+        """By `poll`: `select` refuses descriptors above 1023, which a long run of tests may come to."""
+        waiting = select.poll()
+        waiting.register(self._told, select.POLLIN)
+        return bool(waiting.poll(None if timeout is None else timeout * 1000))
 
     def _end(self):
         self.returncode = int.from_bytes(self._told.read(LENGTH_BYTES), signed=True)

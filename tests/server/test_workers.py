@@ -102,7 +102,7 @@ def test_the_metrics_of_a_worker_that_was_killed_are_those_of_no_open_connection
         clients = [server.client() for _ in range(6)]
         for client in clients:
             client.get("/healthz")
-        assert _metric(server, "turnlog_connections ") == 7
+        wait_until(lambda: _metric(server, "turnlog_connections ") == 7)  # each worker tells the others now and then
         for pid in workers_of(server):
             os.kill(pid, signal.SIGKILL)
         for client in clients:

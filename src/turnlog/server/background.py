@@ -29,6 +29,7 @@ def loops_of(turnlog: Turnlog, service: Service) -> list[Coroutine[Any, Any, Non
             service.log.info("expired", session=step.session_id, action=step.action, reason=step.reason)
 
     async def share() -> None:
+        service.count_open()
         service.metrics.share()
 
     return [

@@ -165,6 +165,11 @@ class Service:
     def recount_usage(self) -> None:
         self._spawn(self.usage.recount(), "usage")
 
+    def count_open(self) -> None:
+        """Tells the metrics what is open now."""
+        self.metrics.streams.set(len(self.streams))
+        self.metrics.connections.set(len(self.connections))
+
     def check_open(self) -> None:
         if self.closing:
             raise later("the server is closing", "Try again in a moment.", status=503, code="closing", after_s=2)

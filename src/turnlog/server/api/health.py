@@ -32,6 +32,5 @@ async def readyz(request: AnyRequest) -> Health:
 async def count(request: AnyRequest) -> Response[bytes]:
     principal_of(request, "read")
     service = service_of(request)
-    service.metrics.streams.set(len(service.streams))
-    service.metrics.connections.set(len(service.connections))
+    service.count_open()
     return Response(service.metrics.page(), media_type=metrics.MEDIA_TYPE)
