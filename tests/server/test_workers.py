@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -99,14 +100,17 @@ def _metric(server, name):
 def test_the_metrics_of_a_worker_that_was_killed_are_those_of_no_open_connection(tmp_path):
     with running(tmp_path / "home", args=["--workers", "2"]) as server:
         wait_until(lambda: starts(server) == 2)
-        clients = [server.client() for _ in range(6)]
-        for client in clients:
-            client.get("/healthz")
-        wait_until(lambda: _metric(server, "turnlog_connections ") == 7)  # each worker tells the others now and then
-        for pid in workers_of(server):
-            os.kill(pid, signal.SIGKILL)
-        for client in clients:
-            client.close()
+        with ExitStack() as stack:
+            clients = [stack.enter_context(server.client()) for _ in range(6)]
+
+            def are_told():
+                for client in clients:  # again and again: a server closes connections that are idle for long
+                    client.get("/healthz")
+                return _metric(server, "turnlog_connections ") == 7  # each worker tells the others now and then
+
+            wait_until(are_told)
+            for pid in workers_of(server):
+                os.kill(pid, signal.SIGKILL)
         wait_until(lambda: starts(server) == 4)
         wait_until(lambda: _metric(server, "turnlog_connections ") == 1)
 
