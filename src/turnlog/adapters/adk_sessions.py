@@ -110,10 +110,10 @@ class AdkSessions:
         raise Conflict("too many changes of this session at once")
 
     @asynccontextmanager
-    async def alone(self, t: Turnlog, place: AdkPlace, *, needed: bool) -> AsyncGenerator[GivenLease]:
-        """See `SessionLog.alone`. `needed`: whether others must be kept away."""
+    async def alone(self, t: Turnlog, place: AdkPlace) -> AsyncGenerator[GivenLease]:
+        """See `SessionLog.alone`."""
         log = self.log_of(place.key)
-        async with log.alone(t, await log.find(t) if needed else None) as lease:
+        async with log.alone(t, await log.find(t)) as lease:
             yield lease
 
     async def append(

@@ -11,6 +11,7 @@ a compaction event of ADK's, which ADK itself applies; when it is undone, the ev
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -167,15 +168,16 @@ class TurnlogSessionService(BaseSessionService):
 
     async def _append(self, t: Turnlog, place: AdkPlace, session: Session, given: GivenEvent, *, retry: bool) -> bool:
         """Whether the event is new: ADK's own service ignores one that is delivered again, too."""
-        for attempt in range(RACES_MAX if retry else 1):
-            try:
-                async with self.sessions.alone(t, place, needed=attempt > 0) as lease:
-                    if attempt:
-                        await self._reload(t, place, session)
+        try:
+            return await self._append_once(t, place, session, given, "own")
+        except WrongHead:
+            if not retry:
+                raise
+        for _ in range(RACES_MAX):
+            with suppress(WrongHead):
+                async with self.sessions.alone(t, place) as lease:
+                    await self._reload(t, place, session)
                     return await self._append_once(t, place, session, given, lease)
-            except WrongHead:
-                if not retry:
-                    raise
         raise WrongHead
 
     async def _append_once(
