@@ -124,8 +124,15 @@ async def patience(t, _):
     return (await t.agent("main")).compactor.timeout_s, t.queue._closing_s
 
 
-async def mode_stored(t, _):
-    return [entry.mode for entry in await entries(t) if isinstance(entry, Received)]
+async def mode_stored(place, flags):
+    gate = place / "gate"
+    slow = ScriptedProvider([{"text": "slow", "until": str(gate)}])
+    async with turnlog.open("memory:", home=place, provider=slow, **flags) as t:
+        await t.accept(KEY, "first")
+        await t.accept(KEY, "while it runs")
+        gate.touch()
+        await t.queue.idle()
+        return [entry.mode for entry in await entries(t) if isinstance(entry, Received)]
 
 
 async def resets(place, flags):
@@ -281,7 +288,7 @@ CASES = {
     ),
     "compaction.history_note": ((True, False), after(*[LONG] * 3, look=prompts, **FOLDS)),
     "compaction.summary_timeout_s": ((1, 60), after("hi", look=patience)),
-    "queue.mode": (("steer", "collect"), after("hi", look=mode_stored, session_user_row="with_reply")),
+    "queue.mode": (("steer", "collect"), of(mode_stored)),
     "queue.cap": ((1, 20), of(refused)),
     "telemetry.contents": ((False, True), of(told_in_traces)),
     "tools.approval": (("writes", "none"), after(look=written)),

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 import turnlog
-from turnlog.core.entries import Rewind, User
-from turnlog.errors import Busy, UsageError
+from turnlog.core.entries import Assistant, Received, Rewind, User
+from turnlog.errors import Busy, Conflict, UsageError
 from turnlog.testing import check_messages
 
 
@@ -14,9 +14,9 @@ from turnlog.testing import check_messages
 def run(tmp_path):
     """Runs `steps(library)` on a store of its own."""
 
-    def work(steps):
+    def work(steps, **flags):
         async def main():
-            async with turnlog.open(home=tmp_path, model_name="offline") as library:
+            async with turnlog.open(home=tmp_path, model_name="offline", **flags) as library:
                 await steps(library)
 
         asyncio.run(main())
@@ -52,6 +52,37 @@ def test_the_model_sees_the_new_words_and_not_the_old_ones(run):
         assert entries[at].ts == entries[at + 1].ts
 
     run(steps)
+
+
+@pytest.mark.parametrize("preset", ["zeroclaw", "claw0-keyed"])
+def test_where_rows_are_written_with_their_reply_the_rewind_and_the_message_are_one_append(run, preset):
+    async def steps(t):
+        row, [first, _] = await two_turns(t)
+        await follow(await t.accept_after(row, first.seq + 1, "My name is Grace."))
+        *_, rewind, received, user, reply = await t.sessions.read(row.id)
+        assert (type(rewind), type(received), type(user)) == (Rewind, Received, User)
+        assert rewind.ts == received.ts
+        assert user.from_ == (received.seq,)
+        assert user.content == "My name is Grace."
+        assert isinstance(reply, Assistant)
+        check_messages((await t.history(row)).messages)
+
+    run(steps, session_preset=preset)
+
+
+@pytest.mark.parametrize("preset", ["zeroclaw", "claw0-keyed", "default"])
+def test_a_message_that_expects_the_session_unchanged_is_refused_after_a_change(run, preset):
+    async def steps(t):
+        row, _ = await two_turns(t)
+        left = t.left_here(row.id)
+        await follow(await t.accept_if_unchanged(left, "And now?"))
+        before = await t.sessions.read(row.id)
+        with pytest.raises(Conflict):
+            await t.accept_if_unchanged(left, "And once more?")
+        assert await t.sessions.read(row.id) == before
+        assert [entry for entry in before if isinstance(entry, Assistant)][-1].seq == before[-1].seq
+
+    run(steps, session_preset=preset)
 
 
 def test_a_compaction_after_the_place_no_longer_counts(run):

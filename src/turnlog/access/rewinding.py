@@ -1,7 +1,5 @@
 """Messages that name the place in the log that they follow: an earlier entry, or where the last turn here ended."""
 
-from msgspec.structs import replace
-
 from ..core.entries import Content
 from ..core.session import Session
 from ..errors import NotFound
@@ -18,10 +16,10 @@ class RewindingVerbs(Verbs):
 
     def left_here(self, session_id: str) -> Session:
         """The row as the last turn in this process left it; others may have changed it since. NotFound if no turn ran
-        here, or the next one could not begin there.
+        here, or sessions are not stored.
         """
         row = self._runner.row_here(session_id)
-        if row is None or not self._runner.journal.direct or not self._settings.enabled:
+        if row is None or not self._settings.enabled:
             raise NotFound(f"no turn of session {session_id} ran here")
         return self.sessions.admit(row, write=True)
 
@@ -65,7 +63,4 @@ class RewindingVerbs(Verbs):
             context=context,
             rewind_to=to,
         )
-        if not self._runner.journal.direct:  # its journal stores the words later, and so in an append of their own
-            row = await self.sessions.rewind(row.id, to)
-            incoming = replace(incoming, rewind_to=None)
         return await self._queue.accept(row, incoming)

@@ -227,14 +227,14 @@ class Verbs(ApprovalVerbs, ModelVerbs):
         that the SDK of that API accepts.
         """
         row = await self._finder.opened(where)
-        with_reply = not self._runner.journal.direct
+        with_reply = self._runner.journal.answers_received
         found = await self.sessions.history(row.id, at=at, with_reply=with_reply, incarnation=row.incarnation)
         return found if shape is None else writing.shaped(found, shape)
 
     async def prompt(self, where: Where, *, at: int | None = None) -> Prompt:
         """Exactly what would be sent now, or was sent when the log ended at `at`."""
         row = await self._finder.now(where)
-        with_reply = not self._runner.journal.direct
+        with_reply = self._runner.journal.answers_received
         return await prompting.prompt_of(self.sessions, self._agents, row, at=at, with_reply=with_reply)
 
     async def limits(self, where: Where) -> Limits:

@@ -84,8 +84,8 @@ class AdkHead(Struct, frozen=True):
         return f"turnlog:{self.incarnation}:{self.seq}:{self.listed}:{self.events}:{self.newest!r}"
 
     def shows_as_new(self, timestamp: float, events: int) -> bool:
-        """Whether no event of this time can be stored: the copy, which has so many events, has all, and all are older.
-        An event that is delivered again has its time, too.
+        """Whether no event of this time can be stored: the copy has all events, `events` of them, and all are older.
+        An event that is delivered again has its old time.
         """
         return events == self.events and timestamp > self.newest
 

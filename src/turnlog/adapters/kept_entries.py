@@ -1,9 +1,9 @@
 """Entries that were read from a store, kept in memory so that the next call reads only what is new.
 
 An entry never changes, so one that was read once is right for as long as its session lives. The one exception leaves an
-entry of its own (`Erasure`): before anything kept is used, the entries that were written since are looked at, whoever
-wrote them, and after an erasure nothing of the session is kept. So each call costs a look at the row, and gives the
-answer that reading everything would give.
+entry of its own (`Erasure`): before anything kept is used, all entries that were written since are read, those of
+other processes too, and after an erasure nothing of the session is kept. So each call costs a look at the
+row, and gives the answer that reading everything would give.
 
 What is kept is bounded: the sessions that were not used for the longest time are forgotten first.
 """

@@ -49,7 +49,7 @@ _RUN_CHARS = 17
 _RUN = re.compile(f"[A-Za-z0-9_-]{{{_RUN_CHARS}}}")
 _MARKS = ("://", "-----BEGIN ", "eyJ", "xox")
 _NAMES = ("bearer", "secret")
-"""Each shape has a run of so many of these characters, one of these marks, or one of these names in any case. Most
+"""Each shape has a run of _RUN_CHARS such characters, one of these marks, or one of these names in any case. Most
 texts have none of them, and looking for these is several times as fast as looking for all shapes.
 """
 

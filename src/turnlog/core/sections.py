@@ -1,9 +1,10 @@
-"""Reads one section of the settings into its Struct.
+"""Reads a settings file as tables, and one section of the settings into its Struct.
 
 All sections report errors in the same way: the error about an unknown key names the nearest known one, and a wrong
 value says which setting it is, where it came from, what was expected and where to read about it.
 """
 
+import tomllib
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -18,6 +19,14 @@ NEAR = 0.3
 """How similar a name must be to be suggested, from 0 to 1."""
 NOWHERE: Mapping[str, str] = MappingProxyType({})
 T = TypeVar("T", bound=Struct)
+
+
+def tables(path: object, data: bytes) -> dict[str, Any]:
+    """`path`: named in the error about a file that is not TOML."""
+    try:
+        return tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint="Correct that line.") from error
 
 
 def read(

@@ -23,9 +23,9 @@ WHOLE_CHARS: Final = 2_000
 SAMPLE_CHARS: Final = 40_000
 SAMPLES: Final = 47
 PART_CHARS: Final = 500
-"""What takes long to count is looked for in the whole of a short text, and in a third of a longer one, but in no more
-than so many characters and parts. 47 is a prime number: the parts of a text that repeats itself ten or twenty times
-would otherwise all begin at the same places of it.
+"""What takes long to count is looked for in the whole of a short text, and in samples of a longer one: a third of it,
+but at most SAMPLE_CHARS characters in SAMPLES parts. 47 is a prime number: the parts of a text that
+repeats itself ten or twenty times would otherwise all begin at the same places of it.
 """
 
 

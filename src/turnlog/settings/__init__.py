@@ -5,7 +5,6 @@ is an error that names the nearest known one, because a misspelt setting must no
 """
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from ipaddress import ip_network
@@ -278,11 +277,9 @@ def _not_a_table(name: str) -> UsageError:
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = sections.tables(path, path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint="Correct that line.") from error
     values: dict[str, Any] = {}
     for section, table in tables.items():
         if section not in SECTIONS and section not in FREE_SECTIONS:

@@ -5,13 +5,12 @@ Two processes that write at the same time wait for each other.
 """
 
 import os
-import tomllib
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from ..core import call_patterns
+from ..core import call_patterns, sections
 from ..errors import MissingExtra, UsageError
 from ..stores.disk import files
 
@@ -25,16 +24,16 @@ def allow_always(home: Path, pattern: str) -> bool:
     call_patterns.parse(pattern)
     path = Path(os.path.realpath(home / CONFIG))  # a link stays a link
     with files.disk_errors(f"{path} cannot be written"), _locked(path.parent):
-        before = path.read_bytes().decode() if path.exists() else ""
-        given = _read(path, before)
+        before = path.read_bytes() if path.exists() else b""
+        given = sections.tables(path, before)
         if pattern in _allowed(path, given):
             return False
-        after = _added(before, pattern)
-        if _read(path, after) != _with(given, pattern):
+        after = _added(before.decode(), pattern).encode()
+        if sections.tables(path, after) != _with(given, pattern):
             raise UsageError(
                 f"{path} cannot be changed safely", hint=f"Write {pattern} into allow of [tools] yourself."
             )
-        files.replace_file(path, after.encode(), durable=True)
+        files.replace_file(path, after, durable=True)
     return True
 
 
@@ -47,13 +46,6 @@ def _locked(folder: Path) -> Generator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def _read(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint="Correct that line.") from error
 
 
 def _allowed(path: Path, given: dict[str, Any]) -> list[Any]:

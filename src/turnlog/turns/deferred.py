@@ -49,7 +49,7 @@ def journal_of(*, user_row: str, stored: str) -> type[Journal]:
 
 
 class WithReply(Journal):
-    direct: ClassVar[bool] = False
+    answers_received: ClassVar[bool] = True
 
     def __init__(self, store: Store, lease: Lease, loaded: Loaded, *, is_assumed: bool = False) -> None:
         super().__init__(store, lease, loaded, is_assumed=is_assumed)
@@ -64,7 +64,11 @@ class WithReply(Journal):
         return begun.from_[0] if begun and begun.from_ else super().began_at()
 
     async def append(self, *bodies: Entry) -> list[Entry]:
-        """Durable on return, unless it is an entry that is written later."""
+        """Durable on return, unless it is an entry that is written later. A message is stored as `received`."""
+        if bodies and isinstance(bodies[-1], User) and not bodies[-1].from_:
+            done = await self._append([*bodies[:-1], _as_received(bodies[-1])])
+            await self.take_waiting([self.end])
+            return done
         done: list[Entry] = []
         for body in bodies:
             if self._is_held(body):
@@ -74,6 +78,13 @@ class WithReply(Journal):
             else:
                 done += await self._append([self._placed(body)])
         return done
+
+    async def append_once(self, body: Entry, *, dedupe_id: str | None, since: int) -> bool:
+        assert isinstance(body, User)
+        is_new = await super().append_once(_as_received(body), dedupe_id=dedupe_id, since=since)
+        if is_new:
+            await self.take_waiting([self.end])
+        return is_new
 
     async def settle(self) -> None:
         if self._held:
@@ -184,3 +195,10 @@ class TextOnly(WithReply):
     async def _end_turn(self, *last: Entry) -> None:
         whole, self._whole = self._whole, False
         await super()._end_turn(*(entry for entry in last if whole or not isinstance(entry, ToolResult)))
+
+
+def _as_received(message: User) -> Received:
+    assert message.content is not None
+    return Received(
+        content=message.content, message_id=message.message_id, dedupe_id=message.dedupe_id, sender=message.sender
+    )

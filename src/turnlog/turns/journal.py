@@ -45,8 +45,8 @@ _SHAPING = (Compaction, Shortened, Undo, Rewind, Erasure)
 
 
 class Journal:
-    direct: ClassVar[bool] = True
-    """Whether a turn may store a new message itself. Otherwise each message is stored as `received` first."""
+    answers_received: ClassVar[bool] = False
+    """Whether the model is asked while the message it answers is only stored as `received`."""
 
     def __init__(self, store: Store, lease: Lease, loaded: Loaded, *, is_assumed: bool = False) -> None:
         self._store = store

@@ -136,7 +136,7 @@ class Queue:
         is_first = lane.is_free and not ticket.row.received
         try:
             # A turn that begins with what was heard needs its message as `received` too.
-            if is_alone or (is_first and not ticket.row.heard and self._runner.journal.direct):
+            if is_alone or (is_first and not ticket.row.heard):
                 lane.unstored = ticket
             else:
                 await self._join(lane, ticket, has_to_wait=not is_first)

@@ -10,6 +10,7 @@ from .erasing import erase_on_page, erasing_page
 from .exchange import export_session, import_file, import_page, whole_entry
 from .files import files_page, undo_on_page
 from .forms import act
+from .health import failures_page, health_page
 from .live import live, say
 from .many import change_many, sessions_csv
 from .search import search_page
@@ -19,7 +20,6 @@ from .static import icon, static_file
 from .tokens import create_token, revoke_token, tokens_page
 from .usage import recount_usage, usage_page
 from .view import answer_error
-from .well import failures_page, well_page
 
 ROUTES = Router(
     "/",
@@ -30,7 +30,7 @@ ROUTES = Router(
         *(export_session, whole_entry, import_page, import_file),
         *(erasing_page, erase_on_page),
         *(approvals_page, files_page, undo_on_page),
-        *(usage_page, recount_usage, failures_page, well_page),
+        *(usage_page, recount_usage, failures_page, health_page),
         *(tokens_page, create_token, revoke_token),
         *(sign_in_page, sign_in, sign_out, prefer),
         *(static_file, icon),

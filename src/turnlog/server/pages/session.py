@@ -14,7 +14,7 @@ from ...sessions import Sessions
 from ..service import AnyRequest, reading
 from . import plot as plots, timeline as timelines
 from .exchange import entry_json
-from .saw import seen_at
+from .prompt_changes import seen_at
 from .view import ENTRIES_SHOWN, read_some, show, with_marks
 
 PLOTTED_MAX = 5_000

@@ -7,8 +7,9 @@ SQLite leaves the table alone if an entry comes with an id that is not above the
 
 Where the highest id may have changed unseen (another connection wrote, a transaction failed, the store was opened),
 `forget` is called, and the next entries are inserted without ids: SQLite then gives them those above the number, which
-is above all that were reserved, whoever reserved them. Only an append that nobody came before reserves ids again: where
-several processes write in turns, each would reserve some and use few. Ids that were reserved and not used are left out.
+is above all ids that any process has reserved. Ids are reserved again by an append only if no other process has written
+before it: where several processes write in turns, each would reserve some and use few. Reserved ids that were not used
+are left out.
 """
 
 from collections.abc import Sequence

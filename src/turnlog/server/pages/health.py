@@ -64,7 +64,7 @@ async def _failure(access: Access, row: Session) -> FailureRow:
 
 
 @get("/well")
-async def well_page(request: AnyRequest) -> Response[str]:
+async def health_page(request: AnyRequest) -> Response[str]:
     principal_of(request, "admin")
     service = service_of(request)
     checks = [await _store(service), *_loops(), *await _replies(service), *_facts()]
