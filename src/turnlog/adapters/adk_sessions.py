@@ -136,8 +136,7 @@ class AdkSessions:
                 head = await _moved(t, row, head)
             if (row.incarnation, row.last_seq) != (head.incarnation, head.seq):
                 continue  # the row is of an earlier call
-            # Most events have none: an entry of facts costs as much as the event.
-            has_facts = not change.is_empty or head.seq - head.listed >= LISTED_TOGETHER
+            has_facts = _has_facts(change, head)
             put = await _put(t, row, event, change, head) if has_facts else {}
             put |= await self._announced(t, place, change)
             bodies: list[Entry] = [body, Facts(app=APP, put=put)] if has_facts else [body]
@@ -152,6 +151,14 @@ class AdkSessions:
                 await self._share(t, place, change, put)
             return _after(head, event, appended[-1].seq, is_listed=has_facts)
         raise WrongHead
+
+    def append_at_once(self, t: Turnlog, place: AdkPlace, given: "GivenEvent", head: AdkHead) -> AdkHead | None:
+        """The same without waiting, for an event that brings no facts; None if that is not possible."""
+        if _has_facts(given.change, head) or self.lock(place).locked():
+            return None
+        body = entry_of(given.stored, given.size)
+        appended = self.log_of(place.key).append_at_once(t, [body], after=(head.incarnation, head.seq))
+        return None if appended is None else _after(head, given.stored, appended[-1].seq, is_listed=False)
 
     async def stored(self, t: Turnlog, place: AdkPlace, event_id: str) -> EventJson | None:
         """The newest event of this id, if there is one."""
@@ -324,6 +331,11 @@ def _changes_events(entry: Entry) -> bool:
     if isinstance(entry, Rewind):
         return True
     return event_of(entry) is not None or (entry.erased and isinstance(entry, (*MESSAGES, Foreign)))
+
+
+def _has_facts(change: StateChange, head: AdkHead) -> bool:
+    """Whether facts are put with an event. Most events have none: an entry of facts costs as much as the event."""
+    return not change.is_empty or head.seq - head.listed >= LISTED_TOGETHER
 
 
 async def _put(t: Turnlog, row: Session, event: EventJson, change: StateChange, head: AdkHead) -> StateValues:

@@ -15,7 +15,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, NotRequired, TypeAlias, TypedDict, cast
+from typing import Any, NamedTuple, NotRequired, TypeAlias, TypedDict, cast
+
+import msgspec
 
 from ..core import keys as session_keys
 from ..core.entries import Assistant, Entry, Facts, Foreign, User
@@ -24,7 +26,7 @@ from ..core.session import Session, live_path, marks_of, on_path
 from ..core.strict_json import fields_in
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
-from ..stores import GivenLease
+from ..stores import Appended, GivenLease
 from ..stores.finding import every_row
 from .blocks import content_of
 from .checkpoints import digest
@@ -87,7 +89,10 @@ class TurnlogSessionStore:
         if not entries:
             return
         lines = [_plain(line) for line in entries]
-        await self._holder.call(lambda t: self._transcript(place).append(t, lines))
+        await self._holder.call(
+            lambda t: self._transcript(place).append(t, lines),
+            lambda t: self._transcript(place).append_at_once(t, lines),
+        )
 
     async def load(self, key: TranscriptKey) -> list[Line] | None:
         """All lines in order; None if nothing was stored under this key."""
@@ -140,7 +145,7 @@ class WrittenTranscript:
         self._summary: Any = None
         self._at: int | None = None
 
-    async def append(self, t: Turnlog, lines: Sequence[Line]) -> None:
+    async def append(self, t: Turnlog, lines: Sequence[Line]) -> bool:
         for _ in range(RACES_MAX):
             row = await self.log.open(t)
             try:
@@ -149,7 +154,7 @@ class WrittenTranscript:
                     if not is_known:
                         await self._learn(t, row)
                     await self._append(t, row, lines, lease)
-                return
+                return True
             except NotFound:  # deleted meanwhile
                 self.log.forget()
             except Conflict:  # another process has written: its row says more than the one of an earlier call
@@ -171,24 +176,56 @@ class WrittenTranscript:
         new = list(_unseen(lines, self._seen))
         if not new:
             return
-        summary = await self._folded(t, new) if self._place.thread is None else self._summary
+        if not self._is_folded and (earlier := await _lines(t, self.log)):
+            self._summary = self._folded(None, earlier)
+        change = self._change(new)
+        self._written(
+            change, await self.log.append_to(t, row, change.bodies, expect_fact=(APP, SUMMARY, self._at), lease=lease)
+        )
+
+    def append_at_once(self, t: Turnlog, lines: Sequence[Line]) -> bool | None:
+        """The same without waiting; None if that is not possible."""
+        if self._at is None or not self._is_folded:
+            return None
+        if new := list(_unseen(lines, self._seen)):
+            change = self._change(new)
+            appended = self.log.append_at_once(t, change.bodies, after=(self._incarnation, self._at))
+            if appended is None:
+                return None
+            self._written(change, appended)
+        return True
+
+    def _change(self, new: Sequence[Line]) -> "_Change":
+        summary = self._summary if self._place.thread else self._folded(self._summary or None, new)
         names = [name for line in new if (name := _name(line)) is not None]
         facts = Facts(app=APP, put={**dict.fromkeys(names, True), SUMMARY: summary or {}})
-        bodies: list[Entry] = [*map(_entry, new), facts]
-        appended = await self.log.append_to(t, row, bodies, expect_fact=(APP, SUMMARY, self._at), lease=lease)
-        self._seen.update(names)
-        self._summary, self._at = summary, appended[-1].seq
+        return _Change([*map(_entry, new), facts], names, summary)
 
-    async def _folded(self, t: Turnlog, new: Sequence[Line]) -> Any:
-        """The SDK's summary with these lines. Its first versions make none: a later one then reads all lines."""
-        fold = getattr(_sdk, "fold_session_summary", None)
-        if fold is None:
+    def _written(self, change: "_Change", appended: Appended) -> None:
+        self._seen.update(change.names)
+        self._summary, self._at = change.summary, appended[-1].seq
+
+    @property
+    def _is_folded(self) -> bool:
+        """Whether the summary is of all lines so far. Early versions of the SDK make none; later ones read all."""
+        return bool(self._summary) or self._at is None or not _folds() or self._place.thread is not None
+
+    def _folded(self, summary: Any, lines: Sequence[Line]) -> Any:
+        if not _folds():
             return {}
         key = {"project_key": self._place.account, "session_id": self._place.peer}
-        summary = self._summary or None
-        if summary is None and self._at is not None and (earlier := await _lines(t, self.log)):
-            summary = fold(None, key, earlier)
-        return fold(summary, key, new)
+        return _sdk.fold_session_summary(summary, key, lines)
+
+
+class _Change(NamedTuple):
+    bodies: list[Entry]
+    names: list[str]
+    """The facts that say that a line is stored."""
+    summary: Any
+
+
+def _folds() -> bool:
+    return hasattr(_sdk, "fold_session_summary")
 
 
 def _place(key: TranscriptKey) -> session_keys.SessionKey:
@@ -219,6 +256,11 @@ def _unseen(lines: Sequence[Line], seen: set[str]) -> Iterator[Line]:
 
 def _plain(line: Any) -> Line:
     """A copy that the caller cannot change any more; NotStorable if JSON cannot hold the line."""
+    with suppress(TypeError, ValueError, RecursionError):
+        # Several times as fast as `json`. It also writes what is no JSON in some way, but then reads something else.
+        copy = msgspec.json.decode(msgspec.json.encode(line))
+        if copy == line:
+            return copy
     try:
         return json.loads(json.dumps(line, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:

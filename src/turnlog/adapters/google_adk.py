@@ -156,7 +156,7 @@ class TurnlogSessionService(BaseSessionService):
                 return await self._append(t, place, session, given, retry=retry)
 
         try:
-            is_new = await self.holder.call(work)
+            is_new = await self.holder.call(work, lambda t: self._append_at_once(t, place, session, given))
         except WrongHead as error:
             raise StaleSessionError from error
         except NotFound as error:
@@ -190,9 +190,18 @@ class TurnlogSessionService(BaseSessionService):
             _has(session, given.event) or await self._is_stored(t, place, given.stored)
         ):
             return False
-        now = await self.sessions.append(t, place, given, head, lease)
-        session._storage_update_marker = now.marker
-        session.last_update_time = timestamp
+        _take_head(session, await self.sessions.append(t, place, given, head, lease), timestamp)
+        return True
+
+    def _append_at_once(self, t: Turnlog, place: AdkPlace, session: Session, given: GivenEvent) -> bool | None:
+        """The same without waiting; None, and nothing is stored, if that is not possible."""
+        timestamp = given.stored["timestamp"]
+        head = head_of(session._storage_update_marker)
+        if head is None or not head.shows_as_new(timestamp, len(session.events)):
+            return None
+        if (now := self.sessions.append_at_once(t, place, given, head)) is None:
+            return None
+        _take_head(session, now, timestamp)
         return True
 
     async def _is_stored(self, t: Turnlog, place: AdkPlace, event: EventJson) -> bool:
@@ -274,6 +283,11 @@ def _checked_place(app: str, user: str, session: str) -> AdkPlace:
     place = AdkPlace(app, user, session)
     place.key  # noqa: B018 - refuses ids that no key can hold
     return place
+
+
+def _take_head(session: Session, head: AdkHead, timestamp: float) -> None:
+    session._storage_update_marker = head.marker
+    session.last_update_time = timestamp
 
 
 def _has(session: Session, event: Event) -> bool:

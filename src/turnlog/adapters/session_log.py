@@ -160,14 +160,21 @@ class SessionLog:
         now = await self.open(t)
         return self._appended(t, await t.store.append(now.id, bodies, lease="own", incarnation=now.incarnation))
 
-    def append_at_once(self, t: Turnlog, bodies: Sequence[Entry]) -> Appended | None:
-        """The same without waiting (`stores.at_once`); None if that is not possible: nothing that counts is stored."""
+    def append_at_once(
+        self, t: Turnlog, bodies: Sequence[Entry], *, after: tuple[str, int] | None = None
+    ) -> Appended | None:
+        """The same without waiting (`stores.at_once`); None if that is not possible: nothing that counts is stored.
+
+        `after`: the incarnation, and the seq at which the log must end.
+        """
         row, append = self._row, append_at_once(t.store)
         if row is None or row.status != "active" or append is None:
             return None
+        if after is not None and after != (row.incarnation, row.last_seq):
+            return None
         try:
-            appended = append(row.id, bodies, None, row.incarnation)
-        except NotFound:  # deleted since the last call
+            appended = append(row.id, bodies, after and after[1], row.incarnation)
+        except (NotFound, Conflict):  # deleted or written to since the last call
             return None
         return appended if appended is not None and _is_current(self._appended(t, appended)) else None
 
