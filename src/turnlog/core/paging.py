@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
+from types import NoneType
 from typing import Any, cast
 
 from msgspec import Struct
@@ -18,6 +19,8 @@ PAGE_BYTES = 8_000_000
 FRAME_BYTES = 100
 PICTURE_SHARE = 4
 """A picture is bytes without words: nothing is counted, cleaned or split in it, so it weighs a quarter."""
+
+_SMALL = frozenset((NoneType, int, bool, float))
 
 
 def weight(value: Struct) -> int:
@@ -37,8 +40,13 @@ def text_bytes(text: str) -> int:
 def size_of(values: Iterable[Any]) -> int:
     """About the bytes of plain values."""
     size = 0
-    for value in values:  # most are texts, or None
-        if isinstance(value, str):
+    for value in values:
+        kind = value.__class__
+        if kind is str:
+            size += len(value) if value.isascii() else 2 * len(value)
+        elif kind in _SMALL:
+            continue
+        elif isinstance(value, str):
             size += text_bytes(value)
         elif isinstance(value, dict):
             block = cast("dict[str, Any]", value)

@@ -142,7 +142,11 @@ class Compactor(Struct, frozen=True, kw_only=True):
         for _ in range(SHRINKS_MAX):
             pieces = summaries.chunks(plan, size, budget)
             if len(pieces) > CHUNKS_MAX:
-                raise SummaryRefused(f"the summary would need {len(pieces)} calls; at most {CHUNKS_MAX} are made")
+                raise SummaryRefused(
+                    f"the summary would need {len(pieces)} calls; at most {CHUNKS_MAX} are made",
+                    hint="Name a summary_model with a larger window, or send a message: what does not fit is then left "
+                    "out without a summary.",
+                )
             try:
                 return await self._rolling(session_id, plan, pieces, limits, focus, why)
             except ContextOverflow:
