@@ -8,6 +8,7 @@ import pytest
 
 from turnlog.channels.questions import question_text
 from turnlog.cli.chat.notes import TurnNotes, question
+from turnlog.core import events
 from turnlog.core.entries import Approval
 from turnlog.core.events import ApprovalAnswered, of_request
 from turnlog.server.pages.turn_view import question as questions_of_the_page
@@ -20,7 +21,7 @@ SRC = WEB.parent
 MADE_UP = {
     "page": (
         *("note_", "trigger_", "status_", "sort_", "try_", "type_", "one_", "reply_state_", "replies_"),
-        *("command_", "said_", "hint_", "erased_", "audit_", "file_"),
+        *("command_", "said_", "code_", "hint_", "erased_", "audit_", "file_"),
         *("state_", "did_many_", "per_day_", "by_", "scope_", "loop_", "export_"),
     ),
     "terminal": ("guard_", "slash_"),
@@ -194,3 +195,12 @@ def test_a_call_that_nobody_answered_names_nobody(language, told):
     answered = ApprovalAnswered(call_id="c", word="denied")
     (note,) = TurnNotes(Texts("terminal", language)).of(answered)
     assert note.text == f"· {told}"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_code_of_a_failed_turn_is_said_in_words(language):
+    texts = Texts("page", language)
+    codes = {code for _, code in events._CODES} | {"internal", "interrupted", "stopped"}
+    for code in codes:
+        assert texts.known(f"code_{code}"), code
+        assert texts(f"code_{code}") != code or code in ("stopped", "refused")
