@@ -118,12 +118,12 @@ torture: $(VENV)/.test ## the long form of the crash, property and cluster tests
 		$(BIN)/python -m pytest -q -s -n 2 tests/torture $(ARGS)
 	@CLUSTER_SERVERS=4 CLUSTER_SESSIONS=200 CLUSTER_TURNS=$(or $(CLUSTER_TURNS),2000) \
 		$(BIN)/python -m pytest -q -s -n 0 tests/server/test_cluster.py -k storm
-	@FAILOVERS=$(or $(FAILOVERS),5) $(BIN)/python -m pytest -q -s -n 0 tests/stores/test_failover.py
+	@FAILOVERS=$(or $(FAILOVERS),5) $(BIN)/python -m pytest -q -s -n 0 tests/stores/postgres/test_failover.py
 	@LARGE_MB=$(or $(LARGE_MB),500) $(BIN)/python -m pytest -q -s -n 0 tests/test_large_sessions.py
 	@SCHEMATHESIS_EXAMPLES=$(or $(SCHEMATHESIS_EXAMPLES),20) $(BIN)/python -m pytest -q -m slow
 	@TURNLOG_TEST_CLIENTS=64 TURNLOG_TEST_TURNS=$(or $(TURNS),2000) TURNLOG_TEST_KILLS=$(or $(KILLS),20) \
 		$(BIN)/python -m pytest -q -n 0 tests/server/test_load.py
-	@TURNLOG_TEST_FLOODS=$(or $(FLOODS),50) $(BIN)/python -m pytest -q -n 0 tests/server/test_connections.py
+	@TURNLOG_TEST_FLOODS=$(or $(FLOODS),50) $(BIN)/python -m pytest -q -n 0 tests/server/http/test_connections.py
 
 clients: ## fetches the real clients that test-clients runs, into $$XDG_CACHE_HOME/turnlog-clients
 	@PYTHON=$(PYTHON) tests/clients/fetch.sh

@@ -6,7 +6,7 @@ from turnlog import open_store
 from turnlog.testing import StoreContract
 
 from . import postgres
-from .pooler import Pooler
+from .postgres.pooler import Pooler
 
 
 class TestMemory(StoreContract):

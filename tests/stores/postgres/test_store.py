@@ -23,10 +23,10 @@ from turnlog.stores.postgres import heartbeat, store, writer
 from turnlog.stores.postgres.leases import PostgresLeases
 from turnlog.testing import answered, check_messages, entry, opened, raises, said
 
-from ..waiting import GIVES_UP_S, until
-from . import postgres
+from ...waiting import GIVES_UP_S, until
+from .. import postgres
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BEATS = 200
 """In the time of a long lease, where a test waits for one."""
 CUTS = 24

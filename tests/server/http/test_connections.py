@@ -15,7 +15,7 @@ from turnlog.server.http.connections import ConnectionLimits, Connections, limit
 from turnlog.server.http.problems import Refusal
 from turnlog.settings import ServerSettings
 
-from .running import CHAT, PATIENT, SESSIONS, kinds, running, talk, wait_until
+from ..running import CHAT, PATIENT, SESSIONS, kinds, running, talk, wait_until
 
 FILES_MAX = 256
 ROUNDS = int(os.environ.get("TURNLOG_TEST_FLOODS", "1"))

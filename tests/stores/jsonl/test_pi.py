@@ -19,7 +19,7 @@ from turnlog.core.entries import Assistant, ToolResult, Undo, User, text_of, too
 from turnlog.core.user_content import user_content
 from turnlog.testing import check_messages, entry, opened, said
 
-FIXTURES = Path(__file__).parents[1] / "transcripts" / "pi"
+FIXTURES = Path(__file__).parents[2] / "transcripts" / "pi"
 HERE = Path(__file__).parent
 
 

@@ -13,8 +13,8 @@ from turnlog.core.words import fold, indexed
 from turnlog.stores import index_timer
 from turnlog.stores.postgres import search_index, unindexed
 
-from ..waiting import GIVES_UP_S, LOOK_S
-from . import postgres
+from ...waiting import GIVES_UP_S, LOOK_S
+from .. import postgres
 
 
 def opened(name):

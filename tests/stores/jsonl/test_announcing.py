@@ -16,7 +16,7 @@ from turnlog.core.entries import Assistant, Facts
 from turnlog.stores.jsonl.fact_index import NOTHING, FactIndexFile
 from turnlog.testing import ScriptedProvider, entry, opened, said
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAMES = ["s1", "s2", "s3", "s4", "s5"]
 
 HELD = """
@@ -51,7 +51,7 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory):
     made = tmp_path_factory.mktemp("shim") / "shim.so"
-    source = Path(__file__).with_name("shim.c")
+    source = Path(__file__).parents[1] / "shim.c"
     done = subprocess.run(["cc", "-shared", "-fPIC", "-o", made, source, "-ldl"], capture_output=True, check=False)
     if done.returncode:
         pytest.skip("needs a C compiler")

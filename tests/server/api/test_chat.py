@@ -13,7 +13,7 @@ from httpx_sse import connect_sse
 import turnlog as library
 from turnlog.testing import FixedClock
 
-from .running import CHAT, PATIENT, SESSIONS, kinds, rejoin, running, said_in, talk, text_of, turnlog, wait_until
+from ..running import CHAT, PATIENT, SESSIONS, kinds, rejoin, running, said_in, talk, text_of, turnlog, wait_until
 
 PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * 20).decode()
 

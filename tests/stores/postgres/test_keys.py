@@ -13,9 +13,9 @@ import turnlog
 from turnlog.stores.postgres.pool import PostgresPool
 from turnlog.testing import ScriptedProvider
 
-from . import postgres
+from .. import postgres
 
-DOCS = Path(__file__).parents[2] / "docs/operating/postgresql.md"
+DOCS = Path(__file__).parents[3] / "docs/operating/postgresql.md"
 KEYS = {"ledger": ("space", "key")}
 """Tables that are not keyed by session first."""
 FIXED = {"store_facts"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .running import CHAT, SESSIONS, kinds, running, talk, text_of
+from ..running import CHAT, SESSIONS, kinds, running, talk, text_of
 
 OTHER = "scripted:other.jsonl"
 

@@ -15,7 +15,7 @@ from turnlog.errors import StoreError, StoreUnavailable
 from turnlog.memory import open_memory
 from turnlog.testing import opened, raises
 
-from . import postgres
+from .. import postgres
 from .pooler import Pooler
 
 OWNER = ("main", "cli:direct:user")

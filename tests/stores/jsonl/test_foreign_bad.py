@@ -16,7 +16,7 @@ from turnlog.core import history
 from turnlog.stores.jsonl import appending, lines, transcript
 from turnlog.testing import answered, check_messages, opened, raises, said
 
-from ..waiting import GIVES_UP_S
+from ...waiting import GIVES_UP_S
 from .test_foreign import HERE, everything, run, snapshot
 
 MB = int(os.environ.get("FOREIGN_MB", "24"))

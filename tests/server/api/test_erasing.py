@@ -7,8 +7,8 @@ from httpx_sse import connect_sse
 
 from turnlog import Assistant, User
 
-from ..web.browsing import seed
-from .running import CHAT, SESSIONS, running, talk, turnlog
+from ...web.browsing import seed
+from ..running import CHAT, SESSIONS, running, talk, turnlog
 
 WORDS = "my card is 4111 Zebra"
 

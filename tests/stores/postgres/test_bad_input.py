@@ -17,8 +17,8 @@ from turnlog.stores.postgres.errors import mapped
 from turnlog.stores.postgres.pool import PostgresPool
 from turnlog.testing import answered, entry, opened, raises, said
 
-from . import postgres
-from .test_faults import mounted
+from .. import postgres
+from ..test_faults import mounted
 
 
 async def refusal(url, kind=turnlog.UsageError):
@@ -107,7 +107,7 @@ GRANTS = [
 
 
 def test_the_documented_grants_are_the_tested_ones():
-    page = (Path(__file__).parents[2] / "docs" / "operating" / "postgresql.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "operating" / "postgresql.md").read_text(encoding="utf-8")
     assert all(grant.replace("APP_USER", "app") in page for grant in GRANTS)
 
 

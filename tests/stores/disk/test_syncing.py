@@ -15,7 +15,7 @@ from turnlog.stores import open_store
 from turnlog.stores.disk import syncing
 from turnlog.stores.disk.syncing import Syncer, aside
 
-from ..waiting import GIVES_UP_S
+from ...waiting import GIVES_UP_S
 
 
 def files(tmp_path, count):

@@ -20,7 +20,7 @@ from turnlog.stores.postgres.pool import PostgresPool
 from turnlog.stores.postgres.schema import parse
 from turnlog.testing import entry, opened
 
-from . import postgres
+from .. import postgres
 
 FAILOVERS = int(os.environ.get("FAILOVERS", "0"))
 RESUMED_S = 15.0

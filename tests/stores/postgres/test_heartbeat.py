@@ -15,8 +15,8 @@ from turnlog.runtime import background
 from turnlog.stores.postgres import heartbeat
 from turnlog.testing import opened, raises, said
 
-from ..waiting import GIVES_UP_S, until
-from . import postgres
+from ...waiting import GIVES_UP_S, until
+from .. import postgres
 
 LEASE_S = 1.0
 """Where a lease has to lapse."""

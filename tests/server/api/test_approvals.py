@@ -5,7 +5,7 @@ import tomllib
 import pytest
 from httpx_sse import connect_sse
 
-from .running import CHAT, SESSIONS, running
+from ..running import CHAT, SESSIONS, running
 
 
 def write(path, content, call="c1"):

@@ -15,7 +15,7 @@ from turnlog.stores import open_store
 from turnlog.stores.at_once import append_at_once
 from turnlog.stores.disk import syncing
 
-from ..waiting import GIVES_UP_S
+from ...waiting import GIVES_UP_S
 
 ID = "ses-a"
 

@@ -20,7 +20,7 @@ from turnlog.stores.postgres import statements
 from turnlog.stores.postgres.pool import PostgresPool
 from turnlog.testing import answered, entry, opened, said
 
-from . import postgres
+from .. import postgres
 
 ENTRIES = int(os.environ.get("ENTRIES", "200000"))
 SESSIONS = ENTRIES // 10

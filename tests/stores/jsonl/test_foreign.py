@@ -14,7 +14,7 @@ from turnlog.core.compaction import Keep
 from turnlog.settings.presets import PRESETS
 from turnlog.testing import FixedClock, answered, check_messages, entry, opened, raises, said
 
-HERE = Path(__file__).parents[1] / "transcripts"
+HERE = Path(__file__).parents[2] / "transcripts"
 LAYOUTS = ("pi", "openclaw", "zyhive", "claw0", "claw0-keyed")
 PI = "0199a000-0000-7000-8000-00000000000"
 CLAW = "0199b000-0000-7000-8000-00000000000"

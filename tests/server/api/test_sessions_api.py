@@ -7,8 +7,8 @@ from httpx_sse import connect_sse
 
 from turnlog import Assistant, User
 
-from ..web.browsing import seed
-from .running import CHAT, SESSIONS, kinds, running, talk, turnlog, wait_until
+from ...web.browsing import seed
+from ..running import CHAT, SESSIONS, kinds, running, talk, turnlog, wait_until
 
 ALIAS = "/api/sessions/main"
 ROW = [

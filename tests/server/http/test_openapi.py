@@ -12,9 +12,9 @@ import pytest
 from turnlog.core import events
 from turnlog.server.http import openapi
 
-from .running import running, talk
+from ..running import running, talk
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILE = ROOT / "docs" / "openapi.json"
 GUIDE = ROOT / "docs" / "reference" / "http.md"
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "2"))

@@ -7,7 +7,7 @@ import struct
 import threading
 from collections import deque
 
-from ..waiting import GIVES_UP_S
+from ...waiting import GIVES_UP_S
 
 
 class Pooler:

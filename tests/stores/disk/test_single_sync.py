@@ -10,7 +10,7 @@ import pytest
 from turnlog.stores.disk.single_sync import SingleSync
 from turnlog.stores.disk.syncing import Syncer
 
-from ..waiting import until
+from ...waiting import until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "eventfd"), reason="only Linux has eventfd")
 

@@ -19,8 +19,8 @@ from turnlog.stores.postgres.schema import parse
 from turnlog.stores.postgres.wire import PostgresWire, array_of, numbered
 from turnlog.testing import entry, opened, raises, said
 
-from ..waiting import GIVES_UP_S, until
-from . import postgres
+from ...waiting import GIVES_UP_S, until
+from .. import postgres
 from .pooler import Pooler
 
 LATER_S = 3_600.0
