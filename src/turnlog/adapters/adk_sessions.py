@@ -20,7 +20,7 @@ Everything here runs in the store's loop, with events and values as JSON.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from math import inf
@@ -29,16 +29,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..core import keys as session_keys
-from ..core.entries import MESSAGES, Compaction, Entry, Facts, Foreign, Rewind, Title
+from ..core.entries import MESSAGES, Entry, Facts, Foreign, Rewind, Title
 from ..core.facts import Fact
 from ..core.query import Query
-from ..core.session import Session, active, live_path, marks_of, on_path
+from ..core.session import Session
 from ..errors import Conflict, NotFound
 from ..library import Turnlog
 from ..stores import GivenLease
 from ..stores.finding import every_row
 from ..stores.stamping import now_ms
 from .adk_events import EventJson, entry_of, event_of
+from .adk_reading import shown_events, unlisted, updated_at
 from .adk_state import (
     APP,
     CHANNEL,
@@ -63,8 +64,7 @@ from .adk_state import (
     values_of,
 )
 from .blocks import copied
-from .kept_entries import kept_entries
-from .session_log import AGENT, READ_MAX, LiveEntries, SessionLog, key_of
+from .session_log import AGENT, READ_MAX, SessionLog, key_of
 
 if TYPE_CHECKING:
     from .adk_given import GivenEvent
@@ -168,7 +168,7 @@ class AdkSessions:
         key = event_fact(event_id)
         found = await t.store.facts(row.id, APP, keys=[HEAD, key], incarnation=row.incarnation)
         facts = {fact.key: fact for fact in found}
-        new = await _unlisted(t, row, facts[HEAD].seq) if HEAD in facts else []
+        new = await unlisted(t, row, facts[HEAD].seq) if HEAD in facts else []
         if same := [one.event for one in new if one.event["id"] == event_id]:
             return same[-1]
         if key not in facts:
@@ -196,8 +196,8 @@ class AdkSessions:
                 if facts[HEAD].seq > row.last_seq and attempt < RACES_MAX:
                     continue
                 found = await t.store.facts(row.id, APP, prefix=STATE, incarnation=row.incarnation)
-                events = await _events(t, row, recent, since)
-                updated = await _updated(t, row, facts[HEAD], events)
+                events = await shown_events(t, row, recent, since)
+                updated = await updated_at(t, row, facts[HEAD], events)
             except NotFound:
                 log.forget()
                 continue
@@ -230,7 +230,7 @@ class AdkSessions:
                 if place.user not in states:
                     states[place.user] = values_of(await self._state(t, place.user_key))
                 state = merged(values_of(facts), copied(states[place.user]), copied(of_app))
-                updated = await _updated(t, row, heads[0])
+                updated = await updated_at(t, row, heads[0])
                 head = AdkHead(row.incarnation, row.last_seq, heads[0].seq)
                 found.append(StoredSession(place, head, updated, state))
         return sorted(found, key=lambda one: (one.updated, one.place.user, one.place.session))
@@ -340,7 +340,7 @@ def _has_facts(change: StateChange, head: AdkHead) -> bool:
 
 async def _put(t: Turnlog, row: Session, event: EventJson, change: StateChange, head: AdkHead) -> StateValues:
     """The facts to append after the event."""
-    new = [*await _unlisted(t, row, head.listed), StoredEvent(event, head.seq + 1)]
+    new = [*await unlisted(t, row, head.listed), StoredEvent(event, head.seq + 1)]
     return {HEAD: [event["timestamp"]], **state_facts(change.session), **event_facts(new)}
 
 
@@ -352,55 +352,3 @@ def _after(head: AdkHead, event: EventJson, end: int, *, is_listed: bool) -> Adk
         events=-1 if head.events < 0 else head.events + 1,
         newest=max(head.newest, event["timestamp"]),
     )
-
-
-async def _unlisted(t: Turnlog, row: Session, listed: int) -> list[StoredEvent]:
-    """The events whose ids are no facts yet, rewound ones too."""
-    if row.last_seq <= listed:
-        return []
-    entries = await t.store.read(row.id, after=listed, before=row.last_seq + 1, incarnation=row.incarnation)
-    events = [(entry.seq, event_of(entry)) for entry in entries]
-    return [StoredEvent(event, seq) for seq, event in events if event is not None]
-
-
-async def _updated(t: Turnlog, row: Session, head: Fact, events: Sequence[StoredEvent] = ()) -> float:
-    """The time of the last event, which may be among these."""
-    last = events[-1] if events else None
-    if last is None or last.compaction is not None or last.seq <= head.seq:
-        last = next(reversed(await _unlisted(t, row, head.seq)), None)
-    return head.value[0] if last is None else last.event["timestamp"]
-
-
-async def _events(t: Turnlog, row: Session, recent: int | None, since: float | None) -> list[StoredEvent]:
-    if recent == 0:
-        return []
-    if recent is None and not row.pruned_to and since is None:
-        entries = await kept_entries(t).read(t, row, 1, row.last_seq)
-        if any(mark.kind == "rewind" for mark in row.marks):
-            path = live_path(marks_of(entries), row.last_seq)
-            entries = [entry for entry in entries if on_path(entry.seq, path)]
-        return _shown(entries, row)
-    count = 0
-    newest: list[Entry] = []
-    async for entry in LiveEntries(t, row, expected=recent * 2 if recent else 64):
-        event = event_of(entry)
-        if event is not None:
-            if since is not None and event["timestamp"] < since:
-                break
-            count += 1
-        newest.append(entry)
-        if recent is not None and count >= recent:
-            break
-    return _shown(newest[::-1], row)
-
-
-def _shown(entries: Iterable[Entry], row: Session) -> list[StoredEvent]:
-    """Events, and the compactions in effect."""
-    summaries = {mark.seq for mark in active(row.marks, row.last_seq)}
-    found: list[StoredEvent] = []
-    for entry in entries:
-        if isinstance(entry, Compaction) and entry.seq in summaries:
-            found.append(StoredEvent({}, entry.seq, entry))
-        elif (event := event_of(entry)) is not None:
-            found.append(StoredEvent(event, entry.seq))
-    return found
