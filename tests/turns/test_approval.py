@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import turnlog
-from turnlog import Approval, ApprovalAnswer, Conflict, Failed, NotFound, Received, ToolResult
+from turnlog import Approval, ApprovalAnswer, Conflict, Failed, NotFound, Received, ToolResult, UsageError
 from turnlog.core.events import ApprovalAnswered, ApprovalRequest, Done, Stopped, ToolDone
 from turnlog.testing import FixedClock, ScriptedProvider
 
@@ -125,6 +125,20 @@ def test_an_edited_call_runs_with_the_new_arguments_and_the_model_is_told(url):
             await task
             assert sent.to == ["bob"]
             assert results(await log(t)) == ['[the user changed the arguments to {"to": "bob"}]\n\nsent to bob']
+
+    run(main())
+
+
+def test_arguments_that_do_not_fit_are_refused_to_who_wrote_them_and_the_call_waits_on(url):
+    async def main():
+        async with asked(url) as (t, task, _events, sent):
+            before = await log(t)
+            with pytest.raises(UsageError, match="send cannot take these arguments"):
+                await t.approve(KEY, "c1", input={"whom": "bob"})
+            assert await log(t) == before
+            await t.approve(KEY, "c1", input={"to": "bob"})
+            await task
+            assert sent.to == ["bob"]
 
     run(main())
 
@@ -489,7 +503,11 @@ def test_waiting_messages_of_the_row_are_not_lost_while_the_turn_is_paused(url):
 
 
 @pytest.mark.parametrize(
-    ("word", "to"), [(True, ["ann"]), (False, []), ("no", []), ({"to": "bob"}, ["bob"]), (None, []), (ValueError, [])]
+    ("word", "to"),
+    [
+        *[(True, ["ann"]), (False, []), ("no", []), (None, []), (ValueError, [])],
+        *[({"to": "bob"}, ["bob"]), ({"whom": "bob"}, [])],
+    ],
 )
 def test_a_function_may_answer_for_a_person(url, word, to):
     async def approve(request):

@@ -5,6 +5,7 @@ Only these verbs answer: text in a message never does. Each of them needs a sess
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Any, Literal, TypeAlias, cast
 
@@ -13,7 +14,7 @@ from ..core.approvals import BY_TURNLOG, EXPIRED, WORDS_MAX_CHARS, ApprovalRecor
 from ..core.entries import ApprovalAnswer
 from ..core.events import ApprovalRequest, Event
 from ..core.session import Session
-from ..errors import Conflict, Denied, NotFound
+from ..errors import Conflict, Denied, NotFound, TurnlogError, UsageError
 from ..sessions.checking import checked_methods
 from ..settings.allowing import allow_always
 from .former_files import FileVerbs
@@ -44,21 +45,34 @@ class ApprovalVerbs(FileVerbs):
     ) -> ApprovalAnswer:
         """Approves a call that waits; its turn goes on when no other call waits. Conflict if it was answered before.
 
-        `input`: run it with these arguments instead. `always`: calls that match the pattern of the request need no
-        approval in this session any more; "everywhere", for administrators: in any session (`allow`). `request`: the
-        seq of the question that this answers; without it, the one that waits under this id.
+        `input`: run it with these arguments instead; UsageError if the tool cannot take them. `always`: calls that
+        match the pattern of the request need no approval in this session any more; "everywhere", for administrators: in
+        any session (`allow`). `request`: the seq of the question that this answers; without it, the one that waits
+        under this id.
         """
         if always == "everywhere":
             self._check_may_allow()
         row = await self._finder.opened(where, write=True)
-        asked = approvals.asked(await self.sessions.read(row.id, incarnation=row.incarnation)) if always else {}
-        pattern = asked[call_id].request.always if call_id in asked else ""
+        is_read = always or input is not None
+        asked = approvals.asked(await self.sessions.read(row.id, incarnation=row.incarnation)) if is_read else {}
+        pattern = asked[call_id].request.always if always and call_id in asked else ""
+        if input is not None and call_id in asked:
+            await self._check_input(row, asked[call_id].request.tool, input)
         by = by or self.sessions.principal.name
         body = ApprovalAnswer(call=call_id, word="approved", by=by, input=input, always=pattern, request=request)
         answer = await self._answer(row, body)
         if always == "everywhere" and answer.always:
             await self.allow(answer.always)
         return answer
+
+    async def _check_input(self, row: Session, tool: str, given: dict[str, Any]) -> None:
+        """The person who wrote the arguments is told what is wrong with them, not the model."""
+        try:
+            agent = await self._runner.agent(row)
+        except TurnlogError:
+            return  # the turn will tell it
+        if why := agent.toolbox.misfit(tool, given):
+            raise UsageError(f"{tool} cannot take these arguments: {why}", hint="Correct them, or leave them out.")
 
     async def allow(self, pattern: str) -> bool:
         """Calls that match this pattern need no approval any more, in any session: it is written into `tools.allow` of
@@ -121,3 +135,6 @@ class ApprovalVerbs(FileVerbs):
                 await self.deny(row, request.call_id, word if isinstance(word, str) else "", request=request.seq)
         except (Conflict, NotFound):
             return  # somebody else was faster, or the turn was stopped
+        except UsageError as error:
+            with suppress(Conflict, NotFound):
+                await self.deny(row, request.call_id, f"the function that approves: {error}", request=request.seq)

@@ -142,6 +142,8 @@ REFUSALS: dict[str, str] = {
     "The summary and everything after it stay.": "摘要及其后的内容会保留。",
     "the summary took longer than {s} s": "摘要用时超过 {s} 秒",
     "The model's summary was not good enough to replace what it covers.": "模型的摘要不足以代替原文。",
+    "{tool} cannot take these arguments: {why}": "{tool} 无法使用这些参数：{why}",
+    "Correct them, or leave them out.": "请更正，或不填写参数。",
     "the summary would need {n} calls; at most {most} are made": "摘要需要调用 {n} 次；最多调用 {most} 次",
     "Name a summary_model with a larger window, or send a message: what does not fit is then left out without a "
     "summary.": "请换用窗口更大的 summary_model，或直接发送消息：放不下的内容会在没有摘要的情况下省略。",

@@ -66,6 +66,11 @@ class Toolbox:
             return RUN
         return judge(known, cast("dict[str, Any]", given), policy, allowed)
 
+    def misfit(self, name: str, given: dict[str, Any]) -> str:
+        """Why this tool cannot run with these arguments; empty if it can, or if there is no such tool."""
+        known = self._tools.get(name)
+        return "" if known is None else _misfit(known, given)
+
     def place(self, name: str) -> str | None:
         """Where this tool works; None if there is no such tool."""
         return self._tools[name].place if name in self._tools else None
