@@ -13,6 +13,7 @@ from turnlog.interchange.backup import archive, backup, check, restore
 from turnlog.memory import open_memory, place_of
 from turnlog.server.http.auth import TOKEN_SPACES, Tokens
 from turnlog.sessions import copying
+from turnlog.stores import facts as ledger_facts
 from turnlog.testing import entry, opened
 
 from ..stores import postgres
@@ -56,6 +57,24 @@ async def held(url):
         memos = [(memo.owner, memo.ts, memo.text) for memo in await memory.list()]
         recalled = [memo.text for memo in await memory.recall("main", "owner", "what is the dog called?")]
     return logs, facts, said, memos, recalled
+
+
+def test_facts_of_the_ledger_are_backed_up_and_copied_however_many_there_are(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger_facts, "PAGE", 3)
+    keys = [f"k{number:02}" for number in range(10)]
+
+    async def main():
+        async with turnlog.open_store(url) as store:
+            for key in keys:
+                assert await store.ledger.put_if_absent("delivered", key, {"at": key}) is None
+        summary = await backup(url, tmp_path / "many.backup")
+        assert summary.counts.facts == len(keys)
+        target = f"jsonl:{tmp_path}/copy"
+        assert (await copying.copy_between(url, target)).facts == len(keys)
+        async with turnlog.open_store(target) as store:
+            assert [fact.key for fact in await store.ledger.list("delivered")] == keys
+
+    asyncio.run(main())
 
 
 def test_a_restore_gives_all_that_was_backed_up_into_another_kind_of_store(url, tmp_path):

@@ -16,6 +16,7 @@ from ..core.entries import Entry, Opened
 from ..core.query import Query
 from ..errors import Conflict
 from ..stores import Clock, LedgerFact, Progress, Store, open_store
+from ..stores.facts import every_fact
 from ..stores.finding import every_row
 from ..stores.stamping import now_ms
 from .checking import checked_async
@@ -58,7 +59,7 @@ async def copy(source: Store, target: Store, *, progress: Progress | None = None
             progress(n, len(ids))
     facts = 0
     for space in SPACES:
-        for fact in await source.ledger.list(space, limit=1_000_000):
+        async for fact in every_fact(source.ledger, space):
             facts += await copy_fact(target, space, fact, clock)
     return Copied(len(ids), entries, facts, total.hexdigest())
 

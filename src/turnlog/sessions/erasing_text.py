@@ -18,13 +18,13 @@ from ..core.query import Query
 from ..core.rows import Session
 from ..errors import UsageError
 from ..stores import Store
+from ..stores.facts import every_fact
 from ..stores.finding import every_row
 from . import Sessions
 from .erasing import FoundWords, SessionFinds, check_asked, entries_of, look, look_in_fork, related
 
 SPACES = ("outbox", "pending", "sent", "unsent", "idempotency", "delivered", "attempts")
 """Spaces of the ledger in which texts may wait or be remembered for a while."""
-LEDGER_MAX = 100_000
 
 
 class ChannelLines(Protocol):
@@ -128,8 +128,8 @@ class WordEraser:
             if wanted in f"{row.label or ''}\n{row.key}".casefold()
         ]
         for space in SPACES if self._sessions.principal.agents is None else ():
-            facts = await self._store.ledger.list(space, limit=LEDGER_MAX)
-            count = sum(wanted in str(fact.value).casefold() for fact in facts)
+            facts = every_fact(self._store.ledger, space)
+            count = sum([wanted in str(fact.value).casefold() async for fact in facts])
             found += [FoundWords("ledger", where=space, count=count)] if count else []
         return found
 

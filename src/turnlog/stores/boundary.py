@@ -21,7 +21,7 @@ T = TypeVar("T")
 _LEDGER = ("get", "put_if_absent", "cas", "list", "delete")
 _VALUES = ("value", "old", "new")
 """The parameters of a ledger that hold facts."""
-_KEYS = ("key", "prefix")
+_KEYS = ("key", "prefix", "after")
 _NAMES = ("space", "agent", "owner")
 """The parameters of ledgers and memories that every store must be able to hold as they are."""
 

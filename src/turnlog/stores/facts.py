@@ -1,4 +1,4 @@
-"""Reads facts of the ledger as values of a type. A fact that cannot be read affects nothing else.
+"""Reads facts of the ledger, all of a space or as values of a type. A fact that cannot be read affects nothing else.
 
 Whatever wrote it (a newer version, another program, a failing disk), it counts as absent. Each is logged once, and all
 are counted: `/metrics` shows how many, by space.
@@ -6,18 +6,32 @@ are counted: `/metrics` shows how many, by space.
 
 import logging
 from collections import Counter
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+if TYPE_CHECKING:
+    from . import Ledger, LedgerFact
+
 log = logging.getLogger("turnlog.stores.facts")
 
+PAGE = 10_000
 TOLD_MAX = 10_000
 """The number of facts that are remembered as logged; others are logged again."""
 
 T = TypeVar("T")
 _told: set[tuple[str, str]] = set()
 _unreadable: Counter[str] = Counter()
+
+
+async def every_fact(ledger: "Ledger", space: str) -> "AsyncIterator[LedgerFact]":
+    """All facts of a space, read some at a time."""
+    after = ""
+    while page := await ledger.list(space, after=after, limit=PAGE):
+        for fact in page:
+            yield fact
+        after = page[-1].key
 
 
 def decode(text: str | bytes) -> Any:

@@ -258,8 +258,8 @@ class MemoryLedger:
         self._put(space, key, new, ttl_s)
         return True
 
-    async def list(self, space: str, *, prefix: str = "", limit: int = 1000) -> list[LedgerFact]:
-        found = sorted(key for name, key in self._facts if name == space and key.startswith(prefix))
+    async def list(self, space: str, *, prefix: str = "", after: str = "", limit: int = 1000) -> list[LedgerFact]:
+        found = sorted(key for name, key in self._facts if name == space and key > after and key.startswith(prefix))
         facts = (LedgerFact(key, self._live(space, key), self._facts[space, key][1]) for key in found)
         return [fact for fact in facts if fact.value is not None][:limit]
 

@@ -28,8 +28,8 @@ class LedgerSpaces:
     async def cas(self, space: str, key: str, old: Any, new: Any, *, ttl_s: float | None = None) -> bool:
         return await self._ledger.cas(self._named(space), key, old, new, ttl_s=ttl_s)
 
-    async def list(self, space: str, *, prefix: str = "", limit: int = 1000) -> list[LedgerFact]:
-        return await self._ledger.list(self._named(space), prefix=prefix, limit=limit)
+    async def list(self, space: str, *, prefix: str = "", after: str = "", limit: int = 1000) -> list[LedgerFact]:
+        return await self._ledger.list(self._named(space), prefix=prefix, after=after, limit=limit)
 
     async def delete(self, space: str, key: str) -> bool:
         return await self._ledger.delete(self._named(space), key)

@@ -221,6 +221,9 @@ class FindingContract(RowContract):
             assert [(f.key, f.value) for f in await ledger.list("a")] == [("k", 3), ("new", 4)]
             assert [f.key for f in await ledger.list("a", prefix="n")] == ["new"]
             assert [f.key for f in await ledger.list("a", limit=1)] == ["k"]
+            assert [f.key for f in await ledger.list("a", after="k")] == ["new"]
+            assert await ledger.list("a", after="new") == []
+            assert [f.key for f in await ledger.list("a", prefix="n", after="k")] == ["new"]
             assert await ledger.delete("a", "k")
             assert not await ledger.delete("a", "k")
             assert await ledger.cas("a", "new", 4, None)

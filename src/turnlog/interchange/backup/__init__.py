@@ -34,10 +34,10 @@ from ...sessions.copying import SPACES, all_ids, copy_fact, pages
 from ...sessions.reading import described
 from ...stores import LedgerFact, Progress, Store, open_store
 from ...stores.disk.files import disk_errors, sync_dir
+from ...stores.facts import every_fact
 from ...stores.stamping import now_ms, timestamp
 from .archive import VERSION, ArchiveReader, ArchiveWriter, BackupCounts, BackupSummary, is_like_one
 
-FACTS_MAX = 1_000_000
 MADE_SUFFIX = ".part"
 
 
@@ -138,7 +138,7 @@ class _Backup:
 
     async def _facts(self) -> None:
         for space in SPACES:
-            for fact in await self._store.ledger.list(space, limit=FACTS_MAX):
+            async for fact in every_fact(self._store.ledger, space):
                 self._out.add("fact", space=space, key=fact.key, value=fact.value, until=fact.until)
 
     async def _said(self) -> None:

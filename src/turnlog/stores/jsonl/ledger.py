@@ -98,10 +98,10 @@ class JsonlLedger:
 
         return await self._locked(change)
 
-    async def list(self, space: str, *, prefix: str = "", limit: int = 1000) -> list[LedgerFact]:
+    async def list(self, space: str, *, prefix: str = "", after: str = "", limit: int = 1000) -> list[LedgerFact]:
         def look() -> tuple[list[LedgerFact], None]:
             here = self._facts.get(space, {})
-            names = sorted(key for key in here if key.startswith(prefix))
+            names = sorted(key for key in here if key > after and key.startswith(prefix))
             found = (LedgerFact(key, self._live(space, key), here[key].until) for key in names)
             return [fact for fact in found if fact.value is not None][:limit], None
 

@@ -111,11 +111,11 @@ class PostgresLedger:
         if self._changes % PURGE_EVERY == 0:
             await self._db.all(f"DELETE FROM turnlog.ledger WHERE expires_at <= {_NOW}", (self._now(),))
 
-    async def list(self, space: str, *, prefix: str = "", limit: int = 1000) -> list[LedgerFact]:
+    async def list(self, space: str, *, prefix: str = "", after: str = "", limit: int = 1000) -> list[LedgerFact]:
         rows = await self._db.all(
-            f"SELECT key, value_json, expires_at FROM turnlog.ledger WHERE space = %s AND key ^@ %s AND {_LIVE}"
-            " ORDER BY key LIMIT %s",
-            (space, prefix, self._now(), limit),
+            f"SELECT key, value_json, expires_at FROM turnlog.ledger WHERE space = %s AND key ^@ %s AND key > %s"
+            f" AND {_LIVE} ORDER BY key LIMIT %s",
+            (space, prefix, after, self._now(), limit),
         )
         return [LedgerFact(key, facts.decode(value), until) for key, value, until in rows]
 

@@ -45,13 +45,13 @@ class SqliteLedger:
 
         return await self._change(change, now)
 
-    async def list(self, space: str, *, prefix: str = "", limit: int = 1000) -> list[LedgerFact]:
+    async def list(self, space: str, *, prefix: str = "", after: str = "", limit: int = 1000) -> list[LedgerFact]:
         with driver_errors(self._reader.path):
             rows = self._reader.all(
                 "SELECT key, CAST(value_json AS BLOB), expires_at FROM ledger"
-                " WHERE space = ? AND key >= ? AND substr(key, 1, ?) = ?"
+                " WHERE space = ? AND key >= ? AND key > ? AND substr(key, 1, ?) = ?"
                 " AND (expires_at IS NULL OR expires_at > ?) ORDER BY key LIMIT ?",
-                (space, prefix, len(prefix), prefix, self._clock(), limit),
+                (space, prefix, after, len(prefix), prefix, self._clock(), limit),
             )
         return [LedgerFact(key, facts.decode(value), until) for key, value, until in rows]
 
