@@ -53,3 +53,10 @@ def test_a_wrong_value_is_named_with_its_origin_and_what_is_right(values, messag
 
 def test_a_name_that_is_like_no_other_is_answered_with_all():
     assert sections.unknown("animal", "qqq", ["sheep", "wolf"]).hint == "Known: sheep, wolf."
+
+
+@pytest.mark.parametrize("data", [b"[tools\n", b"name = '\xff'"])
+def test_a_file_that_is_not_toml_is_named(data):
+    assert sections.tables("config.toml", b"[tools]\nallow = ['x']") == {"tools": {"allow": ["x"]}}
+    with pytest.raises(UsageError, match=r"config\.toml cannot be read"):
+        sections.tables("config.toml", data)
