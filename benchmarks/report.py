@@ -51,7 +51,7 @@ def show(value: float | None, metric: str = "us") -> str:
     if metric == "trips":
         return f"{value:.1f}"
     if metric == "kb":
-        return f"{value:.0f} KB"
+        return f"{value:.1f} KB"
     if metric in ("mb", "bytes"):
         return f"{value if metric == 'mb' else value / 1e6:.1f} MB"
     if metric.endswith("per_s"):
@@ -144,7 +144,7 @@ def conditions(results: Results, servers: list[str], minutes: float, load: float
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {platform.system()} on {platform.machine()}, {os.cpu_count()} processors, "
         f"Python {sys.version.split()[0]}, {minutes:.0f} minutes, "
-        f"load {load:.1f} before it began{busy}. {versions()}, {pi}." + "".join(f" {server}." for server in servers)
+        f"load {load:.1f} before it began{busy}. {versions()}, {pi}." + "".join(f" {server}." for server in dict.fromkeys(servers))
     )
 
 
@@ -157,9 +157,9 @@ def misses(verdicts: list[Verdict]) -> str:
     judged = [verdict for verdict in verdicts if verdict.value is not None]
     missed = [verdict.claim.work for verdict in judged if not verdict.reached]
     if not judged:
-        return "No reach was measured."
+        return "No target was measured."
     if not missed:
-        return f"All of the {len(judged)} reaches that were measured are met."
+        return f"All of the {len(judged)} targets that were measured are met."
     return f"{len(missed)} of {len(judged)} targets are missed:\n\n" + "\n".join(f"- {work}" for work in missed)
 
 
