@@ -141,10 +141,11 @@ def versions() -> str:
 def conditions(results: Results, servers: list[str], minutes: float, load: float) -> str:
     busy = BUSY if load > 0.5 else ""
     pi = f"pi {install.PI_VERSION}" if any(key.endswith("/pi") for key in results) else "pi left out"
+    described = "".join(f" {server}." for server in dict.fromkeys(servers))
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {platform.system()} on {platform.machine()}, {os.cpu_count()} processors, "
         f"Python {sys.version.split()[0]}, {minutes:.0f} minutes, "
-        f"load {load:.1f} before it began{busy}. {versions()}, {pi}." + "".join(f" {server}." for server in dict.fromkeys(servers))
+        f"load {load:.1f} before it began{busy}. {versions()}, {pi}.{described}"
     )
 
 

@@ -33,7 +33,7 @@ LONGEST = (
         "tests/stores/postgres/test_failover.py",
         "tests/server/http/test_connections.py",
         "tests/torture/test_audit.py",
-        "tests/server/compatible/test_door.py",
+        "tests/server/compatible/test_requests.py",
         "tests/turns/test_approval_outage.py",
         "tests/channels/test_serving.py",
         "tests/server/test_rejoin.py",

@@ -147,3 +147,13 @@ def test_the_origin_of_the_home_is_the_one_that_counted(tmp_path):
     assert origin(home=tmp_path, env={"TURNLOG_HOME": "/elsewhere"}) == "flag"
     assert origin(env={"TURNLOG_HOME": str(tmp_path)}) == "environment TURNLOG_HOME"
     assert origin(env={"HOME": str(tmp_path)}) == "default"
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [("store", "store_url"), ("stor_url", "store_url"), ("store.ur", "store.url"), ("session_ttll", "session_ttl")],
+)
+def test_an_unknown_keyword_is_answered_with_a_name_of_the_same_form(tmp_path, given, near):
+    with pytest.raises(UsageError, match=f"unknown setting '{given}'") as caught:
+        settings.load(home=tmp_path, flags={given: "x"})
+    assert caught.value.hint == f"Did you mean {near!r}?"

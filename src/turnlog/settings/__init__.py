@@ -295,18 +295,21 @@ def _from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in flags.items():
         if name not in FREE_SECTIONS:
-            values[name if "." in name else name.replace("_", ".", 1)] = value
+            values[_full_name(name)] = value
         elif isinstance(value, Mapping):
             values |= {f"{name}.{own}": dict(given) for own, given in cast("Mapping[str, Any]", value).items()}
         elif value is not None:
             raise UsageError(f"{name} is {shown(value)}", hint=f"Give {name}={{name: {{…}}}}.")
-    for name in values:
-        section, _, key = name.partition(".")
-        if section in SECTIONS:
-            sections.check_known(section, key, SECTIONS[section].__struct_fields__)
-        elif section not in FREE_SECTIONS:
-            raise sections.unknown("setting", name, _all_names())
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _full_name(name: str) -> str:
+    """`store.url` for `store.url` and `store_url`. UsageError, with a name of the same form, if it is no setting."""
+    full = name if "." in name else name.replace("_", ".", 1)
+    known = _all_names()
+    if full in known or full.partition(".")[0] in FREE_SECTIONS:
+        return full
+    raise sections.unknown("setting", name, known if "." in name else [one.replace(".", "_") for one in known])
 
 
 def _all_names() -> list[str]:

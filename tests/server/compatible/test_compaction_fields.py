@@ -20,7 +20,7 @@ LONG = "There is much to say about it. " * 120
 @pytest.fixture(scope="module")
 def relay(tmp_path_factory):
     env = {"TURNLOG_MODEL_SUMMARY_MODEL": "offline", "TURNLOG_COMPACTION_KEEP": "turns:1"}
-    with serving(tmp_path_factory.mktemp("doors"), env=env) as found:
+    with serving(tmp_path_factory.mktemp("fields"), env=env) as found:
         yield found
 
 

@@ -1,4 +1,4 @@
-"""The door of /v1: keys, families of errors, sizes, encodings, hostile bodies."""
+"""Requests to /v1 that are refused or unusual: keys, families of errors, sizes, encodings, hostile bodies."""
 
 import gzip
 import json

@@ -17,7 +17,7 @@ CONFIG = '[agents.ops]\nsystem = "You run things."\n[server]\nhosts = ["chat.exa
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    home = tmp_path_factory.mktemp("doors")
+    home = tmp_path_factory.mktemp("permissions")
     (home / "config.toml").write_text(CONFIG)
     with running(home, script=[]) as server:
         server.ann = server.make_token("ann", "--scope", "chat")
