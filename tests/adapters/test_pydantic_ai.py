@@ -723,6 +723,38 @@ def test_a_request_fits_and_its_summary_is_a_compaction_that_can_be_undone(tmp_p
     run(main())
 
 
+def length(messages):
+    return len(ModelMessagesTypeAdapter.dump_json(messages))
+
+
+def test_every_request_of_a_long_conversation_fits():
+    """Also after its first summary."""
+
+    async def main():
+        store = TurnlogConversationStore("memory:")
+        sent, summaries = [], []
+
+        def answer(messages, info):
+            sent.append(length(messages))
+            return ModelResponse(parts=[TextPart("answer " + "word " * 150)])
+
+        async def counted(prompt):
+            summaries.append(prompt)
+            return await summarise(prompt)
+
+        agent = Agent(
+            FunctionModel(answer), capabilities=[ProcessHistory(fits(store, summarise=counted, window=3_000))]
+        )
+        for number in range(40):
+            conversation = await store.load("ann") or Conversation(conversation_id="ann")
+            await store.save(await agent.run(f"question {number} " + "word " * 150, conversation=conversation))
+        assert max(sent) < 25_000
+        assert 3 <= len(summaries) <= 10
+        store.close()
+
+    run(main())
+
+
 def accepted(messages):
     """Every result follows its call, and every call has its result."""
     waiting = set()

@@ -26,10 +26,18 @@ R = TypeVar("R")
 SUMMARIES_KEPT = 256
 
 
+class KnownSummary(Struct, frozen=True):
+    """A compaction that was made before this call."""
+
+    body: Compaction
+    made_at: int
+    """How many of the items there were then."""
+
+
 class CallSession(Struct, frozen=True):
     """How a guard reaches the session of a call. Both get the items of the draft, and number them from 1."""
 
-    known: Callable[[Turnlog, Sequence[Any]], Coroutine[Any, Any, Compaction | None]]
+    known: Callable[[Turnlog, Sequence[Any]], Coroutine[Any, Any, KnownSummary | None]]
     """The compaction in effect, if these items begin with what it covers."""
     keep: Callable[[Turnlog, Sequence[Any], Compaction], Coroutine[Any, Any, bool]]
     """Stores a compaction; False if these items are not the session's."""
@@ -41,9 +49,9 @@ class RememberedSummaries:
     def __init__(self, name: Callable[[Any], str]) -> None:
         """`name`: what distinguishes an item from others; empty if nothing does."""
         self._name = name
-        self._found: OrderedDict[tuple[str, ...], Compaction] = OrderedDict()
+        self._found: OrderedDict[tuple[str, ...], KnownSummary] = OrderedDict()
 
-    def newest(self, items: Sequence[Any]) -> Compaction | None:
+    def newest(self, items: Sequence[Any]) -> KnownSummary | None:
         names = [self._name(item) for item in items] if self._found else []
         for covered in reversed(self._found):
             if len(covered) < len(names) and tuple(names[: len(covered)]) == covered:
@@ -53,7 +61,7 @@ class RememberedSummaries:
     def add(self, items: Sequence[Any], body: Compaction) -> None:
         covered = tuple(self._name(item) for item in items[: body.first_kept - 1])
         if all(covered):
-            self._found[covered] = body
+            self._found[covered] = KnownSummary(body, len(items))
         if len(self._found) > SUMMARIES_KEPT:
             self._found.popitem(last=False)
 
@@ -90,21 +98,23 @@ class CallGuard:
         bounds = fitting.bounds_of(items, self._dialect, replace(limits, system=system, tools=tuple(tools)))
         draft = fitting.drafted(items, self._dialect)
         split = list(draft.items)
-        known = await self.holder.call(lambda t: session.known(t, split)) if session else None
-        known = known or self._summaries.newest(split)
-        if known is not None:
-            draft = draft.with_added([known])
+        stored = await self.holder.call(lambda t: session.known(t, split)) if session else None
+        found = [one for one in (stored, self._summaries.newest(split)) if one is not None]
+        if known := max(found, key=lambda one: one.body.first_kept, default=None):
+            draft = draft.with_known(known.body, known.made_at)
 
         async def compact(now: FitDraft[Any], step: Compact) -> list[Entry]:
             async def work(t: Turnlog) -> list[Entry]:
                 body = await compacting.folded(t, AGENT, policy, "", step, bounds)
-                if session is None or not await _kept(session, t, split, body):
-                    self._summaries.add(split, body)
+                own = now.among_items(body)
+                if session is None or not await _kept(session, t, split, own):
+                    self._summaries.add(split, own)
                 return [body, *step.along]
 
             return await self.holder.call(work)
 
-        return await fitting.guarded(draft, self._dialect, bounds, GuardedSteps(attempt=attempt, compact=compact))
+        steps = GuardedSteps(attempt=attempt, compact=compact)
+        return await fitting.guarded(draft, self._dialect, bounds, steps)
 
 
 async def _kept(session: CallSession, t: Turnlog, items: Sequence[Any], body: Compaction) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import compaction, guard, overflow, plain
-from ..core.entries import Assistant, Content, Entry, Foreign, ToolResult, Transcript
+from ..core.entries import Assistant, Compaction, Content, Entry, Foreign, ToolResult, Transcript
 from ..core.guard import Compact, Limits, Rescue, Send, Shorten
 from ..core.history import SUMMARY_NOTE, View, fence, pins_text, shown_content, survey
 from ..core.strict_json import fields_in
@@ -67,17 +67,38 @@ class Dialect(Protocol[I]):
 
 
 class FitDraft(Struct, Generic[I], frozen=True):
-    """The items of one call and the transcript that stands for them: `transcript[n]` is `items[n]`, as long as both
-    last; entries after that were added by the guard.
+    """The items of one call and the transcript that stands for them: an entry for each item, in their order, with the
+    summary that was known before; entries after that were added by the guard.
     """
 
     items: list[I]
     transcript: list[Entry]
+    known_seq: int = 0
+    """The entry that is the known summary; 0: there is none."""
+
+    def with_known(self, body: Compaction, made_at: int) -> "FitDraft[I]":
+        """`made_at`: how many of the items there were when it was made. The guard counts those after it as new."""
+        place = min(max(made_at, body.first_kept), len(self.items))
+        after = [replace(entry, seq=entry.seq + 1) for entry in self.transcript[place:]]
+        transcript = [*self.transcript[:place], replace(body, seq=place + 1), *after]
+        return FitDraft(self.items, transcript, place + 1)
+
+    def among_items(self, body: Compaction) -> Compaction:
+        """The compaction as if the entries were the items alone."""
+        if not 0 < self.known_seq < body.first_kept:
+            return body
+        first = body.first_kept - 1
+        return replace(body, first_kept=first, covers=(body.covers[0], first - 1))
+
+    @property
+    def of_items(self) -> list[Entry]:
+        """The entries of the items, and those that the guard has added."""
+        return [entry for entry in self.transcript if entry.seq != self.known_seq]
 
     def with_added(self, bodies: Sequence[Entry]) -> "FitDraft[I]":
         end = self.transcript[-1].seq if self.transcript else 0
         added = [replace(body, seq=end + n) for n, body in enumerate(bodies, 1)]
-        return FitDraft(self.items, [*self.transcript, *added])
+        return FitDraft(self.items, [*self.transcript, *added], self.known_seq)
 
 
 def drafted(items: Sequence[I], dialect: Dialect[I]) -> FitDraft[I]:
@@ -149,7 +170,7 @@ def written(draft: FitDraft[I], dialect: Dialect[I], limits: Limits) -> list[I]:
     by_seq = {entry.seq: entry for entry in view.tail}
     kept: list[I] = []
     lead: list[I] = []
-    for item, entry in zip(draft.items, draft.transcript, strict=False):
+    for item, entry in zip(draft.items, draft.of_items, strict=False):
         if entry.seq >= boundary:
             kept.append(_shown(item, by_seq.get(entry.seq, entry), view, dialect))
         elif dialect.is_instruction(item):

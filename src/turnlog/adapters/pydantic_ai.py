@@ -26,7 +26,7 @@ from ..errors import Conflict, NotFound, TurnlogError, UsageError
 from ..library import Turnlog
 from ..turns.own_call import Summarise
 from .blocks import copied
-from .call_guard import CallGuard, CallSession
+from .call_guard import CallGuard, CallSession, KnownSummary
 from .framework import framework
 from .not_storable import NotStorable, is_endless
 from .pydantic_conversations import FoundItem, Json, PydanticConversations, RevisionConflict
@@ -251,7 +251,7 @@ def _text(item: Any) -> str:
 
 
 def _call_session(store: TurnlogConversationStore, conversation: str) -> CallSession:
-    async def known(t: Turnlog, items: Sequence[Any]) -> Compaction | None:
+    async def known(t: Turnlog, items: Sequence[Any]) -> KnownSummary | None:
         row, chain = await _stored(store, t, conversation)
         marks = active(row.marks, row.last_seq) if row else []
         if row is None or not marks:
@@ -261,7 +261,11 @@ def _call_session(store: TurnlogConversationStore, conversation: str) -> CallSes
         if not isinstance(made, Compaction) or not before or not _begins_with(items, chain[:before]):
             return None
         first = next((place for place, item in enumerate(items, 1) if item.origin == before), 0)
-        return replace(made, first_kept=first, covers=(1, first - 1)) if first > 1 else None
+        if first <= 1:
+            return None
+        then = sum(one.seq < made.seq for one in chain)
+        made_at = sum(item.origin < then for item in items)
+        return KnownSummary(replace(made, first_kept=first, covers=(1, first - 1)), made_at)
 
     async def keep(t: Turnlog, items: Sequence[Any], body: Compaction) -> bool:
         row, chain = await _stored(store, t, conversation)
