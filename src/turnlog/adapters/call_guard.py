@@ -90,6 +90,8 @@ class CallGuard:
         tools: Sequence[dict[str, Any]],
         attempt: Callable[[list[Any]], Awaitable[R]],
         session: CallSession | None,
+        *,
+        hears_refusals: bool = True,
     ) -> R:
         """Makes the call: as it is, with shortened results, with a summary, with a digest."""
         summarise = self.holder.back(self._summarise) if self._summarise else None
@@ -113,7 +115,7 @@ class CallGuard:
 
             return await self.holder.call(work)
 
-        steps = GuardedSteps(attempt=attempt, compact=compact)
+        steps = GuardedSteps(attempt=attempt, compact=compact, hears_refusals=hears_refusals)
         return await fitting.guarded(draft, self._dialect, bounds, steps)
 
 

@@ -146,16 +146,20 @@ def _dialect(dialect: "str | Dialect[Any]") -> Dialect[Any]:
     return DIALECTS[dialect]()
 
 
-def _fitted(draft: FitDraft[I], limits: Limits) -> FitDraft[I]:
+def _too_large(step: Send, limits: Limits) -> ContextOverflow | None:
     room = limits.window - compaction.reserve(ANSWER_TOKENS, limits.window)
+    return ContextOverflow(tokens=step.tokens, window=room) if step.tokens > room else None
+
+
+def _fitted(draft: FitDraft[I], limits: Limits) -> FitDraft[I]:
     steps = guard.protect(draft.transcript, limits, compact_first=False)
     step = next(steps)
     while True:
         match step:
             case Send():
-                if step.tokens <= room:
+                if (refused := _too_large(step, limits)) is None:
                     return draft
-                step = steps.throw(ContextOverflow(tokens=step.tokens, window=room))
+                step = steps.throw(refused)
             case Shorten() | Rescue():
                 draft = draft.with_added(step.bodies)
                 step = steps.send(draft.transcript)
@@ -201,6 +205,8 @@ class GuardedSteps(Struct, Generic[I, R], frozen=True, kw_only=True):
     """Makes the call. Any exception of it that says that the prompt is too large is acted on."""
     compact: Callable[[FitDraft[I], Compact], Awaitable["list[Entry]"]]
     """Asks for a summary and stores it, if it can be stored; ProviderError if there is no good one."""
+    hears_refusals: bool = True
+    """If not, a prompt that is too large for the window counts as refused."""
 
 
 async def guarded(draft: FitDraft[I], dialect: Dialect[I], limits: Limits, steps: GuardedSteps[I, R]) -> R:
@@ -211,8 +217,9 @@ async def guarded(draft: FitDraft[I], dialect: Dialect[I], limits: Limits, steps
         while True:
             match step:
                 case Send():
-                    refused = None
                     try:
+                        if not steps.hears_refusals and (refused := _too_large(step, limits)):
+                            raise refused
                         return await steps.attempt(written(draft, dialect, limits))
                     except Exception as error:
                         refused = refusal_of(error)
@@ -228,6 +235,10 @@ async def guarded(draft: FitDraft[I], dialect: Dialect[I], limits: Limits, steps
                         step = plan.send(draft.transcript)
                     except ProviderError:
                         step = plan.send(None)
+    except ContextOverflow:
+        if steps.hears_refusals:
+            raise
+        return await steps.attempt(written(draft, dialect, limits))  # the least that can be sent: the model decides
     finally:
         plan.close()
 

@@ -31,6 +31,7 @@ from .framework import framework
 from .not_storable import NotStorable, is_endless
 from .pydantic_conversations import FoundItem, Json, PydanticConversations, RevisionConflict
 from .pydantic_messages import PydanticDialect, dumped
+from .pydantic_runs import SentRuns
 from .resident import holder
 from .session_log import check_id
 
@@ -82,6 +83,7 @@ class TurnlogConversationStore(ConversationStore):
     def __init__(self, url: str | None = None, *, store: Turnlog | None = None) -> None:
         self.holder = holder(url, store)
         self.conversations = PydanticConversations()
+        self.sent_runs = SentRuns()
 
     async def load(
         self, conversation_id: str, *, limit: int | None = None, scope: str | None = None
@@ -99,7 +101,15 @@ class TurnlogConversationStore(ConversationStore):
         self, conversation: Conversation | AgentRunResult[Any], *, scope: str | None = None
     ) -> list[ConversationEntry]:
         with _errors_of_ours():
-            return await super().save(conversation, scope=scope)
+            whole = conversation.conversation if isinstance(conversation, AgentRunResult) else conversation
+            runs = self.sent_runs.restore(whole)
+            if not runs:
+                return await super().save(conversation, scope=scope)
+            stored = await super().save(whole, scope=scope)
+            self.sent_runs.forget(runs)
+            if isinstance(conversation, AgentRunResult) and whole.revision is not None:
+                conversation._conversation_saved(whole.revision)  # pyright: ignore[reportPrivateUsage] - as their save
+            return stored
 
     async def branch(self, conversation_id: str, **how: Any) -> Conversation:
         with _errors_of_ours():
@@ -234,10 +244,13 @@ def fits(
     guard = CallGuard(store.holder, PydanticDialect(), _text, summarise=summarise, window=window)
 
     async def fitted(ctx: RunContext[Any], messages: list[ModelMessage]) -> list[ModelMessage]:
+        messages, _ = store.sent_runs.whole(messages)
         name = ctx.conversation_id
         session = _call_session(store, name) if name else None
         system = str(getattr(messages[-1], "instructions", None) or "") if messages else ""
-        return await guard.run(messages, system, (), _as_they_are, session)
+        sent = await guard.run(messages, system, (), _as_they_are, session, hears_refusals=False)
+        store.sent_runs.add(ctx.run_id or "", sent, messages)
+        return sent
 
     return fitted
 
