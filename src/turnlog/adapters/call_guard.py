@@ -32,6 +32,8 @@ class KnownSummary(Struct, frozen=True):
     body: Compaction
     made_at: int
     """How many of the items there were then."""
+    stored: int = 0
+    """The entry of the session that holds it, or what it was made of. When that is undone, it does not count."""
 
 
 class CallSession(Struct, frozen=True):
@@ -44,7 +46,7 @@ class CallSession(Struct, frozen=True):
 
 
 class RememberedSummaries:
-    """Summaries that no session holds. Each is used while a conversation begins with what it covers."""
+    """Summaries of earlier calls. Each is used while a conversation begins with what it covers."""
 
     def __init__(self, name: Callable[[Any], str]) -> None:
         """`name`: what distinguishes an item from others; empty if nothing does."""
@@ -58,10 +60,10 @@ class RememberedSummaries:
                 return self._found[covered]
         return None
 
-    def add(self, items: Sequence[Any], body: Compaction) -> None:
+    def add(self, items: Sequence[Any], body: Compaction, stored: int = 0) -> None:
         covered = tuple(self._name(item) for item in items[: body.first_kept - 1])
         if all(covered):
-            self._found[covered] = KnownSummary(body, len(items))
+            self._found[covered] = KnownSummary(body, len(items), stored)
         if len(self._found) > SUMMARIES_KEPT:
             self._found.popitem(last=False)
 
