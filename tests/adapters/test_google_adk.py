@@ -1394,6 +1394,22 @@ def test_the_plugin_works_with_a_service_of_adks_own():
     run(main())
 
 
+def test_the_plugin_summarises_a_session_again_when_it_has_grown():
+    async def main():
+        service = InMemorySessionService()
+        await service.create_session(**WHO, session_id="s1")
+        model = WindowLlm(model="window", most=15_000)
+        agent = LlmAgent(name="bot", model=model)
+        plugin = TurnlogPlugin("memory:", summarise=summarise, window=3_000)
+        runner = Runner(app=App(name="weather", root_agent=agent, plugins=[plugin]), session_service=service)
+        for number in range(30):
+            await ask(runner, f"question {number} " + "word " * 150)
+        assert len(model.asked) == 30  # none was refused
+        await runner.close()
+
+    run(main())
+
+
 @settings(max_examples=40)
 @given(st.lists(CONTENT.filter(lambda content: content and content.parts), max_size=12), st.integers(300, 4_000))
 def test_whatever_fit_gives_is_accepted_by_the_api(contents, window):

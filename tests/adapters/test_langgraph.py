@@ -407,6 +407,38 @@ def test_the_guard_makes_a_call_fit_and_leaves_the_state(tmp_path):
     assert len(asked) == calls  # the summary was not made again
 
 
+def test_the_guard_summarises_a_thread_again_when_it_has_grown():
+    pytest.importorskip("langchain.agents.middleware", reason="needs langchain (requirements/test.txt)")
+    from langchain_core.messages import AIMessage, HumanMessage
+
+    from turnlog.adapters.langgraph import TurnlogGuard
+
+    asked = []
+
+    async def summarise(prompt):
+        asked.append(prompt)
+        return "The user asked several questions, and each was answered."
+
+    class Request:
+        system_message, system_prompt, tools = None, "", []
+
+        def __init__(self, found):
+            self.messages = found
+
+        def override(self, messages):
+            return Request(messages)
+
+    guard = TurnlogGuard("memory:", summarise=summarise, window=3_000)
+    talk, sizes = [], []
+    for n in range(60):
+        talk.append(HumanMessage(f"question {n} " + "word " * 150, id=f"h{n}"))
+        sent = guard.wrap_model_call(Request(list(talk)), lambda made: made.messages)
+        sizes.append(sum(len(message.content) for message in sent))
+        talk.append(AIMessage(f"answer {n}", id=f"a{n}"))
+    assert max(sizes) < 12_000
+    assert 5 <= len(asked) <= 30
+
+
 @pytest.mark.parametrize("store", ["sqlite:{}/a.db", "jsonl:{}/sessions"])
 def test_a_thread_goes_on_without_a_message_that_was_erased(tmp_path, store):
     from langchain_core.messages import HumanMessage

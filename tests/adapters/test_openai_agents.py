@@ -543,6 +543,47 @@ def test_a_guarded_model_is_sent_what_fits_and_the_summary_is_stored(tmp_path):
     run(main())
 
 
+def test_a_run_of_many_calls_uses_its_summary_until_it_is_undone(tmp_path):
+    """A run gives the same items at each call, and those that it has added."""
+
+    async def main():
+        summaries = []
+
+        async def counted(prompt):
+            summaries.append(prompt)
+            return await summarise(prompt)
+
+        url = f"sqlite:{tmp_path}/a.db"
+        session = TurnlogSession("ann", url, summarise=counted, window=8_000)
+        await session.add_items(long_turns(40))
+        inner = WindowModel(32_000)
+        model = guarded(inner, session)
+        asked = [*long_turns(40), {"role": "user", "content": "and now?"}]
+
+        async def ask():
+            await model.get_response("", asked, None, [], None, [], None)
+
+        await ask()
+        made = len(summaries)
+        for number in range(5):
+            asked += [
+                {"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": f"c{number}", "output": "word " * 20},
+            ]
+            await ask()
+            assert inner.inputs[-1][0] == inner.inputs[0][0]
+            assert inner.inputs[-1][-2:] == asked[-2:]
+        assert len(summaries) == made
+        async with turnlog.open(url) as t:
+            [row] = (await t.sessions.list()).items
+            await t.sessions.undo(row.id)
+        await ask()
+        assert len(summaries) > made
+        session.close()
+
+    run(main())
+
+
 def test_a_guarded_model_goes_on_after_a_refusal_that_no_estimate_foresaw():
     async def main():
         session = TurnlogSession("ann", "memory:", summarise=summarise, window=1_000_000)

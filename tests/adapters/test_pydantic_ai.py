@@ -723,6 +723,139 @@ def test_a_request_fits_and_its_summary_is_a_compaction_that_can_be_undone(tmp_p
     run(main())
 
 
+def length(messages):
+    return len(ModelMessagesTypeAdapter.dump_json(messages))
+
+
+def test_every_request_of_a_long_conversation_fits():
+    """Also after its first summary."""
+
+    async def main():
+        store = TurnlogConversationStore("memory:")
+        sent, summaries = [], []
+
+        def answer(messages, info):
+            sent.append(length(messages))
+            return ModelResponse(parts=[TextPart("answer " + "word " * 150)])
+
+        async def counted(prompt):
+            summaries.append(prompt)
+            return await summarise(prompt)
+
+        agent = Agent(
+            FunctionModel(answer), capabilities=[ProcessHistory(fits(store, summarise=counted, window=3_000))]
+        )
+        for number in range(40):
+            conversation = await store.load("ann") or Conversation(conversation_id="ann")
+            await store.save(await agent.run(f"question {number} " + "word " * 150, conversation=conversation))
+        assert max(sent) < 25_000
+        assert 3 <= len(summaries) <= 10
+        assert len((await store.load("ann")).messages) == 80
+        store.close()
+
+    run(main())
+
+
+async def no_summary(prompt):
+    raise RuntimeError("the model for summaries is down")
+
+
+@pytest.mark.parametrize("summariser", [summarise, no_summary])
+@pytest.mark.parametrize("limit", [None, 3])
+def test_a_run_that_does_not_fit_is_stored_word_for_word(tmp_path, summariser, limit):
+    """Also the messages that the run itself has added, and results that the model has seen shortened."""
+
+    async def main():
+        store = TurnlogConversationStore(f"sqlite:{tmp_path}/a.db")
+        sent = []
+        kept = []
+
+        def answer(messages, info):
+            accepted(messages)
+            sent.append(length(messages))
+            calls = sum(bool(message.tool_calls) for message in messages if isinstance(message, ModelResponse))
+            reply = TextPart("done") if len(sent) % 6 == 0 else ToolCallPart("find", {"n": calls})
+            kept.append(reply)
+            return ModelResponse(parts=[reply])
+
+        agent = Agent(
+            FunctionModel(answer), capabilities=[ProcessHistory(fits(store, summarise=summariser, window=6_000))]
+        )
+
+        @agent.tool_plain
+        def find(n: int) -> str:
+            return f"result {n}\n" + "a line of words\n" * 4_000
+
+        for number in range(3):
+            conversation = await store.load("ann", limit=limit) or Conversation(conversation_id="ann")
+            result = await agent.run(f"question {number} " + "word " * 50, conversation=conversation)
+            stored = await store.save(result)
+            assert len(stored) == 12
+            assert await store.save(result) == []
+        assert max(sent) < 40_000
+        messages = (await store.load("ann")).messages
+        assert len(messages) == 36
+        asked_for = [message for message in messages if isinstance(message.parts[0], UserPromptPart)]
+        assert [text_of(message).split(" word")[0] for message in asked_for] == [f"question {n}" for n in range(3)]
+        results = [part.content for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+        assert [len(result) > 60_000 for result in results] == [True] * 15
+        replies = [message.parts[0] for message in messages if isinstance(message, ModelResponse)]
+        assert [type(reply) for reply in replies] == [type(reply) for reply in kept]
+        assert (await store.read_record("ann")).branches == []
+        store.close()
+
+    run(main())
+
+
+def test_a_run_of_one_message_never_changes_another_conversation():
+    """Its request is one message: the summary of all that was before, and the question."""
+
+    async def main():
+        store = TurnlogConversationStore("memory:")
+        asked_for = []
+
+        def answer(messages, info):
+            asked_for.append(len(messages))
+            return ModelResponse(parts=[TextPart("yes")])
+
+        agent = Agent(
+            FunctionModel(answer), capabilities=[ProcessHistory(fits(store, summarise=no_summary, window=1_000))]
+        )
+        history = [asked("secret " * 2_000), answered("noted " * 2_000)]
+        await agent.run("what now?", message_history=history)
+        assert asked_for == [1]
+        for name in ("bob", "eve"):
+            await store.save(await agent.run("hello", conversation=Conversation(conversation_id=name)))
+            assert [text_of(message) for message in (await store.load(name)).messages] == ["hello", "yes"]
+        store.close()
+
+    run(main())
+
+
+def test_runs_that_are_saved_together_are_stored_word_for_word():
+    async def main():
+        store = TurnlogConversationStore("memory:")
+
+        def answer(messages, info):
+            return ModelResponse(parts=[TextPart("answer " + "word " * 150)])
+
+        agent = Agent(
+            FunctionModel(answer), capabilities=[ProcessHistory(fits(store, summarise=summarise, window=3_000))]
+        )
+        conversation = Conversation(conversation_id="ann")
+        for number in range(12):
+            conversation = (
+                await agent.run(f"question {number} " + "word " * 150, conversation=conversation)
+            ).conversation
+        await store.save(conversation)
+        found = (await store.load("ann")).messages
+        assert [text_of(message).split(" word")[0] for message in found[::2]] == [f"question {n}" for n in range(12)]
+        assert len(found) == 24
+        store.close()
+
+    run(main())
+
+
 def accepted(messages):
     """Every result follows its call, and every call has its result."""
     waiting = set()

@@ -21,7 +21,7 @@ from ..turns.own_call import Summarise
 from . import fitting
 from .adk_events import EventJson
 from .adk_state import AdkPlace
-from .call_guard import CallGuard, CallSession
+from .call_guard import CallGuard, CallSession, KnownSummary
 from .framework import framework
 from .gemini_contents import GeminiDialect, GeminiItem
 from .google_adk import TurnlogSessionService, live_events, summary_text
@@ -106,7 +106,7 @@ async def _as_they_are(contents: list[Any]) -> list[Any]:
 def _call_session(service: TurnlogSessionService, session: Any) -> CallSession:
     place = AdkPlace(session.app_name, session.user_id, session.id)
 
-    async def known(t: Turnlog, items: Sequence[Any]) -> Compaction | None:
+    async def known(t: Turnlog, items: Sequence[Any]) -> KnownSummary | None:
         """Within one run, ADK's own copy of the session does not show a compaction that this run has made."""
         row = await service.sessions.log_of(place.key).find(t)
         marks = active(row.marks, row.last_seq) if row else []
@@ -118,7 +118,11 @@ def _call_session(service: TurnlogSessionService, session: Any) -> CallSession:
         if not isinstance(made, Compaction) or not _begins_with(items, [event for _, event in events[:before]]):
             return None
         first = next((place for place, item in enumerate(items, 1) if item.origin == before), None)
-        return (first and replace(made, first_kept=first, covers=(1, first - 1))) or None
+        if not first:
+            return None
+        then = sum(entry.seq < made.seq for entry, _ in events)
+        made_at = sum(item.origin < then for item in items)
+        return KnownSummary(replace(made, first_kept=first, covers=(1, first - 1)), made_at)
 
     async def keep(t: Turnlog, items: Sequence[Any], body: Compaction) -> bool:
         log = service.sessions.log_of(place.key)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import compaction, guard, overflow, plain
-from ..core.entries import Assistant, Content, Entry, Foreign, ToolResult, Transcript
+from ..core.entries import Assistant, Compaction, Content, Entry, Foreign, ToolResult, Transcript
 from ..core.guard import Compact, Limits, Rescue, Send, Shorten
 from ..core.history import SUMMARY_NOTE, View, fence, pins_text, shown_content, survey
 from ..core.strict_json import fields_in
@@ -67,17 +67,38 @@ class Dialect(Protocol[I]):
 
 
 class FitDraft(Struct, Generic[I], frozen=True):
-    """The items of one call and the transcript that stands for them: `transcript[n]` is `items[n]`, as long as both
-    last; entries after that were added by the guard.
+    """The items of one call and the transcript that stands for them: an entry for each item, in their order, with the
+    summary that was known before; entries after that were added by the guard.
     """
 
     items: list[I]
     transcript: list[Entry]
+    known_seq: int = 0
+    """The entry that is the known summary; 0: there is none."""
+
+    def with_known(self, body: Compaction, made_at: int) -> "FitDraft[I]":
+        """`made_at`: how many of the items there were when it was made. The guard counts those after it as new."""
+        place = min(max(made_at, body.first_kept), len(self.items))
+        after = [replace(entry, seq=entry.seq + 1) for entry in self.transcript[place:]]
+        transcript = [*self.transcript[:place], replace(body, seq=place + 1), *after]
+        return FitDraft(self.items, transcript, place + 1)
+
+    def among_items(self, body: Compaction) -> Compaction:
+        """The compaction as if the entries were the items alone."""
+        if not 0 < self.known_seq < body.first_kept:
+            return body
+        first = body.first_kept - 1
+        return replace(body, first_kept=first, covers=(body.covers[0], first - 1))
+
+    @property
+    def of_items(self) -> list[Entry]:
+        """The entries of the items, and those that the guard has added."""
+        return [entry for entry in self.transcript if entry.seq != self.known_seq]
 
     def with_added(self, bodies: Sequence[Entry]) -> "FitDraft[I]":
         end = self.transcript[-1].seq if self.transcript else 0
         added = [replace(body, seq=end + n) for n, body in enumerate(bodies, 1)]
-        return FitDraft(self.items, [*self.transcript, *added])
+        return FitDraft(self.items, [*self.transcript, *added], self.known_seq)
 
 
 def drafted(items: Sequence[I], dialect: Dialect[I]) -> FitDraft[I]:
@@ -125,16 +146,20 @@ def _dialect(dialect: "str | Dialect[Any]") -> Dialect[Any]:
     return DIALECTS[dialect]()
 
 
-def _fitted(draft: FitDraft[I], limits: Limits) -> FitDraft[I]:
+def _too_large(step: Send, limits: Limits) -> ContextOverflow | None:
     room = limits.window - compaction.reserve(ANSWER_TOKENS, limits.window)
+    return ContextOverflow(tokens=step.tokens, window=room) if step.tokens > room else None
+
+
+def _fitted(draft: FitDraft[I], limits: Limits) -> FitDraft[I]:
     steps = guard.protect(draft.transcript, limits, compact_first=False)
     step = next(steps)
     while True:
         match step:
             case Send():
-                if step.tokens <= room:
+                if (refused := _too_large(step, limits)) is None:
                     return draft
-                step = steps.throw(ContextOverflow(tokens=step.tokens, window=room))
+                step = steps.throw(refused)
             case Shorten() | Rescue():
                 draft = draft.with_added(step.bodies)
                 step = steps.send(draft.transcript)
@@ -149,7 +174,7 @@ def written(draft: FitDraft[I], dialect: Dialect[I], limits: Limits) -> list[I]:
     by_seq = {entry.seq: entry for entry in view.tail}
     kept: list[I] = []
     lead: list[I] = []
-    for item, entry in zip(draft.items, draft.transcript, strict=False):
+    for item, entry in zip(draft.items, draft.of_items, strict=False):
         if entry.seq >= boundary:
             kept.append(_shown(item, by_seq.get(entry.seq, entry), view, dialect))
         elif dialect.is_instruction(item):
@@ -180,6 +205,8 @@ class GuardedSteps(Struct, Generic[I, R], frozen=True, kw_only=True):
     """Makes the call. Any exception of it that says that the prompt is too large is acted on."""
     compact: Callable[[FitDraft[I], Compact], Awaitable["list[Entry]"]]
     """Asks for a summary and stores it, if it can be stored; ProviderError if there is no good one."""
+    hears_refusals: bool = True
+    """If not, a prompt that is too large for the window counts as refused."""
 
 
 async def guarded(draft: FitDraft[I], dialect: Dialect[I], limits: Limits, steps: GuardedSteps[I, R]) -> R:
@@ -190,8 +217,9 @@ async def guarded(draft: FitDraft[I], dialect: Dialect[I], limits: Limits, steps
         while True:
             match step:
                 case Send():
-                    refused = None
                     try:
+                        if not steps.hears_refusals and (refused := _too_large(step, limits)):
+                            raise refused
                         return await steps.attempt(written(draft, dialect, limits))
                     except Exception as error:
                         refused = refusal_of(error)
@@ -207,6 +235,10 @@ async def guarded(draft: FitDraft[I], dialect: Dialect[I], limits: Limits, steps
                         step = plan.send(draft.transcript)
                     except ProviderError:
                         step = plan.send(None)
+    except ContextOverflow:
+        if steps.hears_refusals:
+            raise
+        return await steps.attempt(written(draft, dialect, limits))  # the least that can be sent: the model decides
     finally:
         plan.close()
 

@@ -14,9 +14,12 @@ from msgspec.structs import replace
 from ..core.entries import Compaction, Entry
 from ..core.guard import Compact, Limits
 from ..core.history import survey
+from ..core.session import active
 from ..errors import TurnlogError
 from ..library import Turnlog
 from . import compacting, fitting
+from .call_guard import KnownSummary, RememberedSummaries
+from .checkpoints import digest
 from .dialects import ResponsesDialect
 from .fitting import FitDraft, GuardedSteps
 from .framework import framework
@@ -39,6 +42,7 @@ class GuardedModel(Model):
         self._model = model
         self._session = session
         self._dialect = ResponsesDialect()
+        self._summaries = RememberedSummaries(lambda item: digest(_text(item).encode("utf-8", "surrogatepass")))
 
     async def get_response(
         self,
@@ -83,9 +87,12 @@ class GuardedModel(Model):
         limits = await self._limits(system, tools)
         limits = fitting.bounds_of(items, self._dialect, limits)
         draft = fitting.drafted(items, self._dialect)
+        known = self._summaries.newest(draft.items)
+        if known is not None and await self._counts(known):
+            draft = draft.with_known(known.body, known.made_at)
 
         async def compact(now: FitDraft[Any], step: Compact) -> list[Entry]:
-            return await self._compact(now, step, limits)
+            return await self._compact(now, step, limits, known.stored if known and now.known_seq else 0)
 
         async with self._session.guarding():
             return await fitting.guarded(draft, self._dialect, limits, GuardedSteps(attempt=attempt, compact=compact))
@@ -95,7 +102,15 @@ class GuardedModel(Model):
         found = await self._session.holder.call(lambda t: compacting.limits(t, AGENT, policy))
         return replace(found, system=system or "", tools=tuple(_described(tool) for tool in tools))
 
-    async def _compact(self, draft: FitDraft[Any], step: Compact, limits: Limits) -> list[Entry]:
+    async def _counts(self, known: KnownSummary) -> bool:
+        """Whether nobody has undone it."""
+        if not known.stored:
+            return True
+        row = await self._session.holder.call(self._session.log_of(None).find)
+        return row is not None and any(mark.seq == known.stored for mark in active(row.marks, row.last_seq))
+
+    async def _compact(self, draft: FitDraft[Any], step: Compact, limits: Limits, before: int) -> list[Entry]:
+        """`before`: the entry of the session that holds the summary which this call began with."""
         policy = self._session.policy()
         where = self._session.log_of(None)
         items = draft.items
@@ -103,7 +118,8 @@ class GuardedModel(Model):
         async def work(t: Turnlog) -> list[Entry]:
             row = await where.find(t)
             body = await compacting.folded(t, AGENT, policy, row.id if row else "", step, limits)
-            await _store(t, where, body, items)
+            own = draft.among_items(body)
+            self._summaries.add(items, own, await _store(t, where, own, items) or before)
             return [body, *step.along]
 
         return await self._session.holder.call(work)
@@ -136,25 +152,29 @@ def _described(tool: Any) -> dict[str, Any]:
     }
 
 
-async def _store(t: Turnlog, where: SessionLog, body: Compaction, items: Sequence[Item]) -> None:
-    """Stores the compaction in the session, if the call's items are the session's and then new ones."""
+async def _store(t: Turnlog, where: SessionLog, body: Compaction, items: Sequence[Item]) -> int:
+    """Stores the compaction in the session, if the call's items are the session's and then new ones.
+
+    Returns its entry, or 0.
+    """
     from .openai_agents import all_items
 
     row = await where.find(t)
     if row is None:
-        return
+        return 0
     known = await all_items(t, row)
     kept = body.first_kept - 1  # the draft's entries are numbered from 1
     if kept >= len(known) or [_text(item) for _, item in known] != [_text(item) for item in items[: len(known)]]:
-        return
+        return 0
     first = known[kept][0].seq
     start = survey((await t.sessions.load(row)).entries).start
     if isinstance(known[kept][0], Compaction) or first <= row.boundary:
-        return
+        return 0
     try:
-        await where.append(t, [replace(body, first_kept=first, covers=(start, first - 1))], row=row)
+        stored = await where.append(t, [replace(body, first_kept=first, covers=(start, first - 1))], row=row)
     except TurnlogError:
-        return  # somebody else has written: the session compacts itself after the turn
+        return 0  # somebody else has written: the session compacts itself after the turn
+    return stored[0].seq
 
 
 def _text(item: Any) -> str:

@@ -92,12 +92,12 @@ class TurnlogGuard(AgentMiddleware):  # type: ignore[type-arg]
         bounds = fitting.bounds_of(messages, self._dialect, bounds)
         draft = fitting.drafted(messages, self._dialect)
         if (known := self._summaries.newest(messages)) is not None:
-            draft = draft.with_added([known])
+            draft = draft.with_known(known.body, known.made_at)
         return await fitting.guarded(draft, self._dialect, bounds, GuardedSteps(attempt=attempt, compact=compact))
 
     def _remembered(self, draft: FitDraft[Any], bodies: list[Entry]) -> list[Entry]:
         if isinstance(bodies[0], Compaction):
-            self._summaries.add(draft.items, bodies[0])
+            self._summaries.add(draft.items, draft.among_items(bodies[0]))
         return bodies
 
 

@@ -26,11 +26,12 @@ from ..errors import Conflict, NotFound, TurnlogError, UsageError
 from ..library import Turnlog
 from ..turns.own_call import Summarise
 from .blocks import copied
-from .call_guard import CallGuard, CallSession
+from .call_guard import CallGuard, CallSession, KnownSummary
 from .framework import framework
 from .not_storable import NotStorable, is_endless
 from .pydantic_conversations import FoundItem, Json, PydanticConversations, RevisionConflict
 from .pydantic_messages import PydanticDialect, dumped
+from .pydantic_runs import SentRuns
 from .resident import holder
 from .session_log import check_id
 
@@ -82,6 +83,7 @@ class TurnlogConversationStore(ConversationStore):
     def __init__(self, url: str | None = None, *, store: Turnlog | None = None) -> None:
         self.holder = holder(url, store)
         self.conversations = PydanticConversations()
+        self.sent_runs = SentRuns()
 
     async def load(
         self, conversation_id: str, *, limit: int | None = None, scope: str | None = None
@@ -99,7 +101,15 @@ class TurnlogConversationStore(ConversationStore):
         self, conversation: Conversation | AgentRunResult[Any], *, scope: str | None = None
     ) -> list[ConversationEntry]:
         with _errors_of_ours():
-            return await super().save(conversation, scope=scope)
+            whole = conversation.conversation if isinstance(conversation, AgentRunResult) else conversation
+            runs = self.sent_runs.restore(whole)
+            if not runs:
+                return await super().save(conversation, scope=scope)
+            stored = await super().save(whole, scope=scope)
+            self.sent_runs.forget(runs)
+            if isinstance(conversation, AgentRunResult) and whole.revision is not None:
+                conversation._conversation_saved(whole.revision)  # pyright: ignore[reportPrivateUsage] - as their save
+            return stored
 
     async def branch(self, conversation_id: str, **how: Any) -> Conversation:
         with _errors_of_ours():
@@ -234,10 +244,13 @@ def fits(
     guard = CallGuard(store.holder, PydanticDialect(), _text, summarise=summarise, window=window)
 
     async def fitted(ctx: RunContext[Any], messages: list[ModelMessage]) -> list[ModelMessage]:
+        messages, _ = store.sent_runs.whole(messages)
         name = ctx.conversation_id
         session = _call_session(store, name) if name else None
         system = str(getattr(messages[-1], "instructions", None) or "") if messages else ""
-        return await guard.run(messages, system, (), _as_they_are, session)
+        sent = await guard.run(messages, system, (), _as_they_are, session, hears_refusals=False)
+        store.sent_runs.add(ctx.run_id or "", sent, messages)
+        return sent
 
     return fitted
 
@@ -251,7 +264,7 @@ def _text(item: Any) -> str:
 
 
 def _call_session(store: TurnlogConversationStore, conversation: str) -> CallSession:
-    async def known(t: Turnlog, items: Sequence[Any]) -> Compaction | None:
+    async def known(t: Turnlog, items: Sequence[Any]) -> KnownSummary | None:
         row, chain = await _stored(store, t, conversation)
         marks = active(row.marks, row.last_seq) if row else []
         if row is None or not marks:
@@ -261,7 +274,11 @@ def _call_session(store: TurnlogConversationStore, conversation: str) -> CallSes
         if not isinstance(made, Compaction) or not before or not _begins_with(items, chain[:before]):
             return None
         first = next((place for place, item in enumerate(items, 1) if item.origin == before), 0)
-        return replace(made, first_kept=first, covers=(1, first - 1)) if first > 1 else None
+        if first <= 1:
+            return None
+        then = sum(one.seq < made.seq for one in chain)
+        made_at = sum(item.origin < then for item in items)
+        return KnownSummary(replace(made, first_kept=first, covers=(1, first - 1)), made_at)
 
     async def keep(t: Turnlog, items: Sequence[Any], body: Compaction) -> bool:
         row, chain = await _stored(store, t, conversation)
