@@ -11,7 +11,7 @@ from ..commands.sessions import listing, marked
 from ..escaping import cut, escape, inline, width
 from ..session_names import called, shown_key
 from .slash_context import number
-from .transcript_view import lines_of
+from .transcript_view import TEXT_COLUMN, lines_of
 
 if TYPE_CHECKING:
     from .console import Console
@@ -62,7 +62,7 @@ async def switch(chat: "Chat", console: "Console", rest: str) -> None:
     console.show(chat.words("switched", name=called(chat.row), n=chat.row.message_count))
     entries = await chat.t.sessions.read(chat.row.id, before=chat.row.last_seq + 1, limit=SAID)
     for line in lines_of(entries, chat.words, last=4):
-        console.show(line, "quiet")
+        console.show(line, "quiet", TEXT_COLUMN)
     await chat.refresh()
 
 
@@ -86,7 +86,7 @@ async def history(chat: "Chat", console: "Console", rest: str) -> None:
     loaded = await chat.t.sessions.transcript(chat.row.id)
     lines = lines_of(loaded.entries, chat.words, last=number(rest, "/history [n]") or SAID)
     for line in lines or [chat.words("nothing_said")]:
-        console.show(line)
+        console.show(line, hang=TEXT_COLUMN)
 
 
 async def fork(chat: "Chat", console: "Console", rest: str) -> None:

@@ -84,16 +84,17 @@ class TerminalConsole:
     def columns(self) -> int:
         return shutil.get_terminal_size().columns
 
-    def show(self, text: str, tone: Tone = "plain") -> None:
+    def show(self, text: str, tone: Tone = "plain", hang: int | None = None) -> None:
+        line = painted(text, tone, self.columns, hang)
         if self._view is not None:
-            self._view.add(painted(text, tone))
+            self._view.add(line)
         else:
-            self._write([painted(text, tone)])
+            self._write([line])
 
     shows_others = True
 
     async def show_other(self, text: str) -> None:
-        await self._print_above([painted(text, "quiet")])
+        await self._print_above([painted(text, "quiet", self.columns)])
 
     async def show_other_answer(self, text: str) -> None:
         from .markdown import render
@@ -221,7 +222,7 @@ class TerminalConsole:
         text = event.current_buffer.text
         event.current_buffer.reset()
         if text.strip() and self._view and self._steer:
-            self._view.add(painted(f"› {text}", "quiet"))
+            self._view.add(painted(f"› {text}", "quiet", self.columns))
             self._start(_quietly(self._steer, self._pastes.unfold(text)))
 
     def _interrupt(self, event: KeyPressEvent) -> None:
