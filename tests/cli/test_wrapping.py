@@ -43,6 +43,21 @@ def test_help_and_history_of_a_narrow_terminal_break_no_word(tmp_path):
         t.prompt()
         t.say(said)
         t.say("/history")
+        t.see("[user] supercalifragilistic\n       expialidocious extraordinarily\n       incomprehensible words\n")
         t.say("/help")
-        words = set(" ".join(t.lines).split())
-    assert {*said.split(), "conversation"} <= words
+        t.see("/switch X              go to a session by\n                       id, key or label, or")
+
+
+def test_a_narrow_terminal_shows_the_match_of_a_search_and_breaks_no_word_of_a_question(tmp_path):
+    with terminal("chat", home=tmp_path, columns=60) as t:
+        t.prompt()
+        t.say("/new seaside animals")
+        t.say("the walrus sleeps")
+        t.say("/new")
+        t.say("/search walrus")
+        t.see("    the «walrus» sleeps")
+        t.type("/delete seaside\r")
+        t.see("[y/N]")
+        t.see("(seaside animals) with 2\nmessages for good? [y/N]")
+        t.type("n\r")
+        t.see("Nothing was deleted.")

@@ -30,13 +30,14 @@ def _broken(line: str, room: int, hang: int | None) -> Iterator[str]:
         return
     own = len(line) - len(line.lstrip(" "))
     indent = own if hang is None else hang
-    indent = indent if indent <= room // 2 else 0
+    indent = indent if indent <= room * 2 // 3 else 0
     begin = " " * indent
     done, used = "", 0
     for piece in _pieces(line, room - indent):
         cells = width(piece)
-        if done.strip() and used + cells - (len(piece) - len(piece.rstrip())) > room:
-            yield done.rstrip()
+        if used + cells - (len(piece) - len(piece.rstrip())) > room:
+            if done.strip():
+                yield done.rstrip()
             done, used = begin, indent
         done, used = done + piece, used + cells
     yield done.rstrip()

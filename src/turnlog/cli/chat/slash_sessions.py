@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LISTED = 50
 SAID = 20
 """Messages that /history shows when no number is given."""
+SNIPPET_MIN_CELLS = 40
+"""A snippet that has less room stands on a line of its own."""
 
 
 async def new(chat: "Chat", console: "Console", rest: str) -> None:
@@ -120,7 +122,10 @@ async def search(chat: "Chat", console: "Console", rest: str) -> None:
         about = f"{hit.time[:10]} [{hit.role}, {hit.state}]"
         head = escape(f"{mark} {hit.session_id} {hit.seq} {about} ")
         room = console.columns - 1
-        console.show(cut(head + around_match(inline(marked(hit)), room - len(head)), room))
+        if room - len(head) < SNIPPET_MIN_CELLS:
+            console.show(cut(head, room))
+            head = "    "
+        console.show(head + around_match(inline(marked(hit)), room - len(head)))
     if not hits:
         console.show(chat.words("no_hits", words=inline(rest, 60)))
 

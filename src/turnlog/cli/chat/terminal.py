@@ -25,6 +25,8 @@ from prompt_toolkit.styles import Style
 from ...core.events import ApprovalRequest, Done, Event
 from ...errors import TurnlogError
 from ...texts import Texts
+from ..escaping import escape
+from ..wrapping import wrap
 from .completion import ChatCompleter
 from .console import PROMPT, YES, Steer, Stop
 from .keys import InputHistory, Pastes, Rhythm, bindings
@@ -160,7 +162,8 @@ class TerminalConsole:
     async def confirm(self, question: str) -> bool:
         asking: PromptSession[str] = PromptSession(output=self._output)
         try:
-            answer = await asking.prompt_async(f"{question} [y/N] ", handle_sigint=False)
+            asked = wrap(f"{escape(question)} [y/N]", self.columns - len(" y"))
+            answer = await asking.prompt_async(f"{asked} ", handle_sigint=False)
         except (EOFError, KeyboardInterrupt):
             return False
         return answer.strip().lower() in YES
