@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LISTED = 50
 SAID = 20
 """Messages that /history shows when no number is given."""
-SNIPPET_MIN_CELLS = 40
+SNIPPET_MIN_CELLS = 12
 """A snippet that has less room stands on a line of its own."""
 
 
