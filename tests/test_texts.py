@@ -6,6 +6,7 @@ from string import Formatter
 
 import pytest
 
+from turnlog.channels.accounts import KINDS
 from turnlog.channels.questions import question_text
 from turnlog.cli.chat.notes import TurnNotes, question
 from turnlog.core import events
@@ -29,6 +30,9 @@ MADE_UP = {
 }
 """Beginnings of names that the code puts together."""
 FOLDERS = {"page": ("web/templates", "server/pages"), "terminal": ("cli",), "channel": ("channels",)}
+
+
+NAMES_OF_JOBS = ("Loop", "going_on", "report", "run_forever", "run_until_done")
 
 
 def values_of(text):
@@ -204,3 +208,23 @@ def test_every_code_of_a_failed_turn_is_said_in_words(language):
     for code in codes:
         assert texts.known(f"code_{code}"), code
         assert texts(f"code_{code}") != code or code in ("stopped", "refused")
+
+
+def names_of_jobs(module):
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call):
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            named = node.args[0] if node.args else None
+            if function in NAMES_OF_JOBS and isinstance(named, ast.Constant) and named.value:
+                yield named.value
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "LOOP":
+            yield node.value.value
+
+
+def test_every_background_job_has_a_text_on_the_page():
+    parts = ("channels", "server", "stores", "turns")
+    files = [path for part in parts for path in (SRC / part).rglob("*.py")]
+    names = {name for path in files for name in names_of_jobs(ast.parse(path.read_text(encoding="utf-8")))}
+    names |= {f"channel {kind}" for kind in KINDS}
+    assert {"metrics", "outbox", "postgres heartbeat"} <= names
+    assert {name for name in names if f"loop_{name.replace(' ', '_')}" not in TABLE["page"]} == set()

@@ -371,7 +371,7 @@ def test_the_model_can_be_changed_in_the_middle(tmp_path):
         t.say("/model nonsense")
         t.see("is not a known model")
         t.say(f"/model {script(tmp_path, {'text': 'from the script'})}")
-        t.see("Model is now scripted:")
+        t.see("Model is now")
         t.say("again")
         t.see("from the script")
         t.say("/cost")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnlog.codecs import flat, lines, native, v3
 from turnlog.codecs.dialects import CODECS, NATIVE, FileDialect, detect
 from turnlog.codecs.lines import FileContext, Reading
-from turnlog.core import compaction, history, past, session
+from turnlog.core import compaction, earlier_entries, history, session
 from turnlog.core.entries import (
     Assistant,
     Compaction,
@@ -297,7 +297,7 @@ def test_an_entry_that_follows_another_is_admitted_like_a_rewind():
     for wrong in (0, 7, 99):
         with pytest.raises(UsageError):
             sim.add(User(content="x", after=wrong))
-    assert past.needed(sim.row, [User(content="x", after=3)]) is not None
+    assert earlier_entries.needed(sim.row, [User(content="x", after=3)]) is not None
     assert session.describe(sim.row, [User(seq=7, content="x", after=3)]).last_seq == 7
     for dialect, style in WAYS:
         assert written(dialect, style, sim.log).read() == sim.log

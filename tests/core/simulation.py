@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from turnlog.core import admission, compaction, history, past, session, summaries, turns
+from turnlog.core import admission, compaction, earlier_entries, history, session, summaries, turns
 from turnlog.core.compaction import Keep
 from turnlog.core.entries import (
     MESSAGES,
@@ -76,7 +76,7 @@ class Simulation:
         last = self.log[-1].seq if self.log else 0
         entries = [replace(body, seq=last + n, ts="2026-01-01T00:00:00.000Z") for n, body in enumerate(bodies, 1)]
         log = self.log
-        self.row = past.row_after(
+        self.row = earlier_entries.row_after(
             self.row,
             entries,
             lambda wanted: [one for first, last in wanted for one in log[first - 1 : last]],

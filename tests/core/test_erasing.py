@@ -4,6 +4,7 @@ import pytest
 
 from turnlog.codecs import native
 from turnlog.core import compaction, erasing, history, wellformed
+from turnlog.core.earlier_entries import needed
 from turnlog.core.entries import (
     TYPES,
     Approval,
@@ -25,7 +26,6 @@ from turnlog.core.entries import (
     User,
 )
 from turnlog.core.outline import for_erasing
-from turnlog.core.past import needed
 from turnlog.core.searchable import units
 from turnlog.core.session import describe
 from turnlog.errors import UsageError

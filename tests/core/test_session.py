@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from turnlog.codecs import native
-from turnlog.core import admission, names, past, session, turns
+from turnlog.core import admission, earlier_entries, names, session, turns
 from turnlog.core.admission import admit
 from turnlog.core.entries import (
     Approval,
@@ -51,7 +51,7 @@ def row_of(*bodies):
 
 def described(row, entries, before):
     """As a store does it: with what the row asks for of the log before."""
-    return past.row_after(row, entries, reading(before), lambda: before)
+    return earlier_entries.row_after(row, entries, reading(before), lambda: before)
 
 
 def reading(transcript, counted=None):
@@ -527,7 +527,7 @@ def test_undoing_further_than_a_row_remembers_asks_for_the_whole_log():
         body = Undo(seq=row.last_seq + 1, target=stack[-1].seq)
         admit(row, [body], leased=True)
         transcript.append(body)
-        if past.needed(row, [body]) == []:
+        if earlier_entries.needed(row, [body]) == []:
             asked += 1
             row = describe(None, transcript)
         else:
@@ -540,13 +540,13 @@ def test_undoing_further_than_a_row_remembers_asks_for_the_whole_log():
 
 def test_only_rewinds_need_the_past_and_only_deep_undos_all_of_it():
     row = row_of(*turn(1), folded(4))
-    assert past.needed(row, [said("x"), Rewind(to=3)]) == [(1, 4)]
-    assert past.needed(row, [said("x"), Undo(target=4), Pin(target=2)]) is None
-    assert past.needed(None, [opened("s"), Undo(target=4)]) is None
+    assert earlier_entries.needed(row, [said("x"), Rewind(to=3)]) == [(1, 4)]
+    assert earlier_entries.needed(row, [said("x"), Undo(target=4), Pin(target=2)]) is None
+    assert earlier_entries.needed(None, [opened("s"), Undo(target=4)]) is None
     many = replace(row, pruned_compactions=1, marks=(*row.marks, Mark("compaction", 9, 8)), last_seq=9)
-    assert past.needed(many, [Undo(target=9)]) is None
-    assert past.needed(many, [Undo(target=9), Undo(target=4)]) == []
-    assert past.needed(replace(row, pruned_compactions=1), [Undo(target=4)]) == []
+    assert earlier_entries.needed(many, [Undo(target=9)]) is None
+    assert earlier_entries.needed(many, [Undo(target=9), Undo(target=4)]) == []
+    assert earlier_entries.needed(replace(row, pruned_compactions=1), [Undo(target=4)]) == []
 
 
 def long_talk(turns):
@@ -559,7 +559,7 @@ def test_a_rewind_needs_what_it_skips_and_a_little_more_however_long_the_log_is(
     for skipped in (0, 10, 100):
         to = row.last_seq - skipped
         for body in (Rewind(to=to), replace(said("instead"), after=to)):
-            assert past.needed(row, [body]) == [(to - LOOKED_BACK + 1, row.last_seq)]
+            assert earlier_entries.needed(row, [body]) == [(to - LOOKED_BACK + 1, row.last_seq)]
 
 
 def test_a_rewind_reads_two_entries_before_its_target_if_they_say_whose_turn_it_is():
@@ -575,7 +575,7 @@ def test_a_rewind_reads_two_entries_before_its_target_if_they_say_whose_turn_it_
         counted = []
         back = [Rewind(seq=len(before) + 1, to=target)]
         known = describe(None, before)
-        found = past.row_after(known, back, reading(before, counted), list)
+        found = earlier_entries.row_after(known, back, reading(before, counted), list)
         assert found == describe(None, [*before, *back])
         assert counted == expected
 
@@ -587,7 +587,7 @@ def test_two_rewinds_at_once_and_one_to_what_was_rewound_read_what_they_need():
     for bodies in ([Rewind(to=201)], [Rewind(to=101), Rewind(to=201)], [replace(said("x"), after=200)]):
         entries = [replace(body, seq=202 + n) for n, body in enumerate(bodies, 1)]
         counted = []
-        found = past.row_after(row, entries, reading([*transcript, away], counted), list)
+        found = earlier_entries.row_after(row, entries, reading([*transcript, away], counted), list)
         assert found == describe(None, [*transcript, away, *entries])
         assert len(counted) == 2
 
@@ -597,7 +597,7 @@ def test_coming_back_from_a_rewind_needs_what_comes_back():
     row = describe(None, transcript)
     away, back = Rewind(seq=1002, to=901), Rewind(seq=1003, to=1001)
     row = described(row, [away], transcript)
-    assert past.needed(row, [back]) == [(852, 1002)]
+    assert earlier_entries.needed(row, [back]) == [(852, 1002)]
     row = described(row, [back], [*transcript, away])
     assert row == describe(None, [*transcript, away, back])
     assert row.token_estimate == describe(None, transcript).token_estimate
@@ -613,7 +613,7 @@ def test_thousands_of_rewinds_leave_a_small_row_and_cost_the_same_each(talk):
         bodies = [*turn(n), Rewind(to=row.last_seq)] if talk and n % 2 else [Rewind(to=101), *turn(n)][: 1 + 2 * talk]
         entries = [replace(body, seq=row.last_seq + k) for k, body in enumerate(bodies, 1)]
         admit(row, entries, leased=True)
-        assert sum(last - first + 1 for first, last in past.needed(row, entries)) <= 100 + 2 * LOOKED_BACK
+        assert sum(last - first + 1 for first, last in earlier_entries.needed(row, entries)) <= 100 + 2 * LOOKED_BACK
         row = described(row, entries, transcript)
         transcript += entries
     assert len(row.marks) <= MARKS_KEPT
@@ -631,11 +631,11 @@ def test_a_rewind_to_where_the_marks_do_not_reach_needs_the_whole_log():
     row = describe(None, transcript)
     assert row.pruned_to > 0
     assert len(row.marks) <= MARKS_KEPT
-    assert past.needed(row, [Rewind(to=3)]) == []
-    assert past.needed(row, [Rewind(to=row.last_seq - 20)])
+    assert earlier_entries.needed(row, [Rewind(to=3)]) == []
+    assert earlier_entries.needed(row, [Rewind(to=row.last_seq - 20)])
     whole = live_path(session.marks_of(transcript), row.last_seq)
     rewound = [e.seq for e in transcript if not on_path(e.seq, whole)]
-    assert past.needed(row, [Rewind(to=rewound[0])]) == []
+    assert earlier_entries.needed(row, [Rewind(to=rewound[0])]) == []
     path = live_path(row.marks, row.last_seq)
     assert [seq for seq in rewound if seq > row.pruned_to and on_path(seq, path)] == []
 
@@ -644,13 +644,13 @@ def test_a_rewind_onto_a_branch_whose_marks_were_forgotten_needs_the_whole_log()
     transcript = log(opened("s"), *turn(1), *turn(2), *(Rewind(to=3) for _ in range(MARKS_KEPT + 1)))
     row = describe(None, transcript)
     assert (len(row.marks), row.pruned_to) == (MARKS_KEPT // 2, 0)
-    assert past.needed(row, [Rewind(to=3)]) is not None
-    assert past.needed(row, [Rewind(to=5)]) == []
+    assert earlier_entries.needed(row, [Rewind(to=3)]) is not None
+    assert earlier_entries.needed(row, [Rewind(to=5)]) == []
 
 
 def test_a_row_that_is_not_given_what_it_asks_for_still_takes_the_rewind():
     row = replace(row_of(*turn(1)), pruned_to=3)
-    assert past.needed(row, [Rewind(to=2)]) == []
+    assert earlier_entries.needed(row, [Rewind(to=2)]) == []
     after = describe(row, [Rewind(seq=4, to=2)])
     assert (after.last_seq, after.token_estimate) == (4, row.token_estimate)
 

@@ -56,15 +56,27 @@ def test_a_post_that_opens_a_session_makes_at_most_ten_calls_however_many_there_
     asyncio.run(main())
 
 
-def test_a_post_that_names_its_new_session_makes_two_calls_more(tmp_path, calls):
-    """The name is looked up, and claimed by an append of its own before the key goes to it."""
+def test_a_post_that_names_its_new_session_makes_no_more_calls(tmp_path, calls):
+    """The name is claimed by an append of its own before the key goes to it, and not looked up before."""
 
     async def main():
         async with client_of(tmp_path) as (client, turnlog):
             await post(client, turnlog)
+            for name in ("mine", "mine-too"):
+                calls.clear()
+                await post(client, turnlog, sessionId=name)
+                assert len(calls) <= OPENING_POST_MAX, calls
+
+    asyncio.run(main())
+
+
+def test_a_first_post_that_names_its_new_session_makes_at_most_ten_calls(tmp_path, calls):
+    async def main():
+        async with client_of(tmp_path) as (client, turnlog):
+            await post(client, turnlog)
             calls.clear()
-            await post(client, turnlog, sessionId="mine")
-            assert len(calls) <= OPENING_POST_MAX + 2, calls
+            await post(client, turnlog, sessionId="mine", key="agent:main:web:direct:new")
+            assert len(calls) <= OPENING_POST_MAX, calls
 
     asyncio.run(main())
 

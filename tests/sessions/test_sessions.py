@@ -108,6 +108,36 @@ async def test_new_and_select_move_the_key_and_open_follows(sessions, store):
 
 
 @on_every_store
+async def test_a_remembered_row_is_no_reason_to_revive_a_session_that_was_archived_since(sessions, store):
+    first = await sessions.open(KEY)
+    remembering = Sessions(store, row_here={first.id: first}.get)
+    await store.append(first.id, [turnlog.Status(value="archived")])  # by a program that does not ask the ledger
+    second = await remembering.new(KEY, session_id="second")
+    assert (await sessions.get(first.id)).status == "archived"
+    assert (await sessions.open(KEY)).id == second.id
+
+
+@on_every_store
+async def test_a_remembered_row_that_has_grown_since_is_deactivated_all_the_same(sessions, store):
+    first = await sessions.open(KEY)
+    remembering = Sessions(store, row_here={first.id: first}.get)
+    await talk(store, first.id, 1)
+    second = await remembering.new(KEY, session_id="second")
+    assert [row.id for row in (await store.find(Query(key=KEY, status="active"))).items] == [second.id]
+
+
+@on_every_store
+async def test_a_remembered_row_of_an_earlier_selection_proves_nothing(sessions, store):
+    """Its process saw it before another one was selected, and it again."""
+    first = await sessions.open(KEY)
+    second = await sessions.new(KEY)
+    await sessions.select(first.id)
+    remembering = Sessions(store, row_here={first.id: first, second.id: second}.get)
+    third = await remembering.new(KEY, session_id="third")
+    assert [row.id for row in (await store.find(Query(key=KEY, status="active"))).items] == [third.id]
+
+
+@on_every_store
 async def test_making_or_selecting_a_session_does_not_touch_the_time_of_another(sessions, store):
     first = await sessions.open(KEY)
     await talk(store, first.id, 1)
@@ -246,7 +276,7 @@ async def test_however_many_selections_were_cut_by_crashes_only_the_last_is_acti
         active = await sessions.new(key)
         for row in [await sessions.new(key, select=False) for _ in range(BEFORE_KEPT + 3)]:
             old = await chosen(store.ledger, key)
-            new, _ = await following(store, key, old, row.id)
+            new, _ = await following(store, key, old, row.id, {}.get)
             assert await change(store.ledger, key, old, new if known else replace(new, before=None))
         assert (await sessions.get(active.id)).status == "active"
         assert (await sessions.open(key)).id == row.id

@@ -35,6 +35,10 @@ def test_words_are_listed_then_erased_after_a_confirmation(tmp_path):
             assert "listed only" in await table.inner_text()
             assert "XYZZY" not in (await table.inner_text()).upper()
             assert await visitor.axe() == []
+            box = await page.get_by_label("Also summaries").bounding_box()
+            label = await page.locator("label.tick", has_text="Also summaries").bounding_box()
+            assert box["width"] < 30
+            assert box["x"] - label["x"] < 10, "each box is at the beginning of its line"
 
             await page.get_by_role("button", name="Erase for good").click()
             await page.get_by_role("alert").wait_for()

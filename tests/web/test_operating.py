@@ -359,6 +359,15 @@ def test_pages_for_administrators_are_closed_to_others(planted):
             assert client.get(path).status_code == 403
 
 
+def test_the_page_for_operators_is_all_in_chinese(planted):
+    server, _ = planted
+    with httpx.Client(base_url=server.base, **PATIENT, headers={"Accept-Language": "zh"}) as client:
+        sign_in(client, server.token)
+        page = client.get("/well").text
+        assert "0 分钟" in page
+        assert "metrics" not in page
+
+
 async def plant_compacted(library, convlog):
     """Three turns, a compaction of the first two, and a turn after it."""
     sid = await plant_folded(library, convlog)

@@ -67,7 +67,7 @@ from .blocks import copied
 from .session_log import AGENT, READ_MAX, SessionLog, key_of
 
 if TYPE_CHECKING:
-    from .adk_given import GivenEvent
+    from .adk_inputs import EventInput
 
 LOGS_MAX = 4096
 RACES_MAX = 20
@@ -117,7 +117,7 @@ class AdkSessions:
             yield lease
 
     async def append(
-        self, t: Turnlog, place: AdkPlace, given: "GivenEvent", head: AdkHead, lease: GivenLease
+        self, t: Turnlog, place: AdkPlace, given: "EventInput", head: AdkHead, lease: GivenLease
     ) -> AdkHead:
         """WrongHead if the session has other events by now than this head says; NotFound if it was deleted.
 
@@ -152,7 +152,7 @@ class AdkSessions:
             return _after(head, event, appended[-1].seq, is_listed=has_facts)
         raise WrongHead
 
-    def append_at_once(self, t: Turnlog, place: AdkPlace, given: "GivenEvent", head: AdkHead) -> AdkHead | None:
+    def append_at_once(self, t: Turnlog, place: AdkPlace, given: "EventInput", head: AdkHead) -> AdkHead | None:
         """The same without waiting, for an event that brings no facts; None if that is not possible."""
         if _has_facts(given.change, head) or self.lock(place).locked():
             return None

@@ -25,7 +25,7 @@ from ..errors import Conflict, NotFound, UsageError
 from ..library import Turnlog
 from ..stores import GivenLease
 from .adk_events import EventJson, event_of
-from .adk_given import TEMP, GivenEvent, given_event, state_change
+from .adk_inputs import TEMP, EventInput, event_input, state_change
 from .adk_sessions import AdkSessions
 from .adk_state import AdkHead, AdkPlace, StoredEvent, StoredSession, WrongHead, head_of
 from .framework import framework
@@ -149,7 +149,7 @@ class TurnlogSessionService(BaseSessionService):
             session.state.update({name: value for name, value in delta.items() if name.startswith(TEMP)})
             delta = {name: value for name, value in delta.items() if not name.startswith(TEMP)}
             event.actions.state_delta = delta
-        given = given_event(event, delta)
+        given = event_input(event, delta)
 
         async def work(t: Turnlog) -> bool:
             async with self.sessions.lock(place):
@@ -166,7 +166,7 @@ class TurnlogSessionService(BaseSessionService):
             session.events.append(event)
         return event
 
-    async def _append(self, t: Turnlog, place: AdkPlace, session: Session, given: GivenEvent, *, retry: bool) -> bool:
+    async def _append(self, t: Turnlog, place: AdkPlace, session: Session, given: EventInput, *, retry: bool) -> bool:
         """Whether the event is new: ADK's own service ignores one that is delivered again, too."""
         try:
             return await self._append_once(t, place, session, given, "own")
@@ -181,7 +181,7 @@ class TurnlogSessionService(BaseSessionService):
         raise WrongHead
 
     async def _append_once(
-        self, t: Turnlog, place: AdkPlace, session: Session, given: GivenEvent, lease: GivenLease
+        self, t: Turnlog, place: AdkPlace, session: Session, given: EventInput, lease: GivenLease
     ) -> bool:
         """WrongHead if the session has other events by now than this copy of it."""
         timestamp = given.stored["timestamp"]
@@ -193,7 +193,7 @@ class TurnlogSessionService(BaseSessionService):
         _take_head(session, await self.sessions.append(t, place, given, head, lease), timestamp)
         return True
 
-    def _append_at_once(self, t: Turnlog, place: AdkPlace, session: Session, given: GivenEvent) -> bool | None:
+    def _append_at_once(self, t: Turnlog, place: AdkPlace, session: Session, given: EventInput) -> bool | None:
         """The same without waiting; None, and nothing is stored, if that is not possible."""
         timestamp = given.stored["timestamp"]
         head = head_of(session._storage_update_marker)

@@ -29,7 +29,7 @@ TURN_ENTRIES_MAX = 2_000
 """Entries that are read to collect the text of one turn."""
 LOOK_S = 0.1
 """Pause between checks whether a turn that a crash interrupted is over."""
-LOOP = "sweep"
+LOOP = "replies"
 SWEEP_S = 10.0
 """Pause between searches for messages whose process died."""
 

@@ -48,6 +48,16 @@ def _cells(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
+def fitting(text: str, room: int) -> int:
+    """How many of its first characters fit into `room` cells."""
+    used = 0
+    for count, char in enumerate(text):
+        used += _cells(char)
+        if used > room:
+            return count
+    return len(text)
+
+
 def cut(text: str, room: int) -> str:
     """Looks at no more of the text than fits."""
     if text.isascii() and len(text) <= room:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from .escaping import cut, escape, inline, pad, width
+from .wrapping import wrap
 
 _RAW_CONTROLS = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that JSON allows but a terminal should not get; as escapes they mean the same in JSON."""
@@ -16,6 +17,12 @@ _RAW_CONTROLS = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud8
 
 def write(text: str = "") -> None:
     sys.stdout.write(escape(text) + "\n")
+
+
+def write_wrapped(text: str, hang: int) -> None:
+    """On a terminal, what does not fit on a line is indented by `hang`; elsewhere the text is as it is."""
+    room = columns_of_screen()
+    write(wrap(escape(text), room, hang) if room else text)
 
 
 def write_reply(text: str) -> None:

@@ -4,7 +4,7 @@
 compactions are active, what is pinned, which messages wait. No store contains any of it.
 
 The row remembers only the few entries that shape the log (`marks`), never the messages. A rewind needs the messages
-that it skips, and a few before them: `past.needed` says which, and `describe` gets them as `past`.
+that it skips, and a few before them: `earlier_entries.needed` says which, and `describe` gets them as `past`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -72,7 +72,7 @@ def check_entry(row: Session, seq: int) -> None:
 def describe(row: Session | None, entries: Iterable[Entry], past: Iterable[Entry] = ()) -> Session:
     """The row after these entries. Without a row, `entries` must be the log from its first entry on.
 
-    `past`: the earlier entries that `past.needed` asks for.
+    `past`: the earlier entries that `earlier_entries.needed` asks for.
     """
     if row is not None and row.title_by and not row.approvals and not row.lacks_copies:
         entries = list(entries)

@@ -29,6 +29,7 @@ from . import forking, own_answers, pins, reading, selection
 from .checking import checked_methods
 from .opening import Opener, resolve
 from .reading import Loaded as Loaded
+from .selection import RowHere
 
 EDIT_WAIT_S = 5.0
 """How long a change of a session's history waits for a running turn before it raises Busy."""
@@ -56,9 +57,11 @@ class Sessions:
         random: Callable[[int], bytes] = os.urandom,
         on_gone: Callable[[str], object] | None = None,
         on_deleted: Callable[[str], object] | None = None,
+        row_here: RowHere | None = None,
     ) -> None:
         """`on_gone` is called with the id of a session that is about to be deleted or archived: its turn must end.
-        `on_deleted` is called with the id of a session that was deleted.
+        `on_deleted` is called with the id of a session that was deleted. `row_here` gives the row of a session as this
+        process saw it last, which saves a look at the store.
         """
         self._store = store
         self._principal = principal
@@ -68,7 +71,7 @@ class Sessions:
         self._random = random
         self._on_gone = on_gone
         self._on_deleted = on_deleted
-        self._opener = Opener(store, self._new_id)
+        self._opener = Opener(store, self._new_id, row_here or (lambda session_id: None))
 
     @property
     def principal(self) -> Principal:

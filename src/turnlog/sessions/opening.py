@@ -17,7 +17,7 @@ from ..errors import Ambiguous, Conflict, NotFound
 from ..stores import Store
 from . import selection
 from .reading import described
-from .selection import Selection
+from .selection import RowHere, Selection
 
 RACES_MAX = 20
 """Attempts while others change the same key; each failure means that another process succeeded."""
@@ -25,9 +25,10 @@ _UNSELECTED = Status(value="inactive", reason="another was selected")
 
 
 class Opener:
-    def __init__(self, store: Store, new_id: Callable[[], str]) -> None:
+    def __init__(self, store: Store, new_id: Callable[[], str], row_here: RowHere) -> None:
         self._store = store
         self._new_id = new_id
+        self._row_here = row_here
 
     async def selected(self, key: SessionKey, label: str | None = None) -> Session:
         """The session that the ledger has selected. Completes in the log what a crash left unfinished."""
@@ -52,7 +53,7 @@ class Opener:
         The other sessions come first: a log that says it is selected tells the next opener that nothing is left to do.
         """
         for other in others:
-            await self._append(other, _UNSELECTED)
+            await self._deactivate(other)
         if row is None:
             row = await self.create(key, fact.id, label, Selected(n=fact.n))
         if row.selected_n < fact.n or row.status == "inactive":
@@ -88,7 +89,7 @@ class Opener:
         text = keys.format(key)
         for _ in range(RACES_MAX):
             old = await selection.chosen(self._store.ledger, text)
-            fact, last = await selection.following(self._store, text, old, session_id)
+            fact, last = await selection.following(self._store, text, old, session_id, self._row_here)
             if await selection.change(self._store.ledger, text, old, fact):
                 with suppress(NotFound):  # one of them was deleted meanwhile
                     others = await selection.others_active(self._store, text, fact, last)
@@ -97,6 +98,18 @@ class Opener:
                 await self.selected(key)
                 return await self._store.describe(session_id, incarnation=row.incarnation if row else None)
         raise Conflict(f"too many changes of {text} at once")
+
+    async def _deactivate(self, row: Session) -> None:
+        """Unless the session is no longer active. The row may be an earlier one: then the append conflicts."""
+        now: Session | None = row
+        for _ in range(RACES_MAX):
+            if now is None or now.status != "active":
+                return
+            with suppress(Conflict):
+                await self._store.append(now.id, [_UNSELECTED], expect=now.last_seq, incarnation=row.incarnation)
+                return
+            now = await described(self._store, row.id)
+        raise Conflict(f"too many entries in {row.id} at once")
 
     async def _append(self, row: Session, body: Entry) -> Session:
         """The row after the append."""

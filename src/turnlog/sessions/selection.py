@@ -8,7 +8,8 @@ a key has, and needs no list. If the earlier selections are unknown (the fact wa
 checked once.
 """
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -22,6 +23,8 @@ SELECTED = "selected"
 """The ledger's space."""
 BEFORE_KEPT = 8
 """The number of earlier selections remembered: the key returns to them when its session is deleted."""
+RowHere: TypeAlias = Callable[[str], Session | None]
+"""session id → its row as this process saw it last, if it did."""
 
 
 class Selection(Struct, frozen=True, omit_defaults=True):
@@ -86,15 +89,17 @@ def _next_n(rows: list[Session]) -> int:
     return max((row.selected_n for row in rows), default=0) + 1
 
 
-async def following(store: Store, key: str, old: Selection | None, session_id: str) -> tuple[Selection, Session | None]:
+async def following(
+    store: Store, key: str, old: Selection | None, session_id: str, row_here: RowHere
+) -> tuple[Selection, Session | None]:
     """The selection of this session as the successor of `old`; and the row of `old`, if its log says that it is
-    selected.
+    selected. The log may have grown since.
     """
     if old is None:
         rows = (await store.find(Query(key=key, limit=PAGE_MAX))).items
         is_alone = all(row.id == session_id for row in rows)
         return Selection(session_id, _next_n(rows), [] if is_alone else None), None
-    before, unsure, last = await _earlier(store, key, old)
+    before, unsure, last = await _earlier(store, key, old, row_here(old.id))
     return Selection(session_id, old.n + 1, before and _but(session_id, before), _but(session_id, unsure)), last
 
 
@@ -105,11 +110,16 @@ async def without(store: Store, key: str, old: Selection, *, forget: bool) -> Se
     return Selection("", old.n, [old.id] if forget else before, unsure)
 
 
-async def _earlier(store: Store, key: str, old: Selection) -> tuple[list[str] | None, list[str], Session | None]:
-    """(`before`, `unsure`) of the selection that follows this one, and this one's row if it was carried out."""
+async def _earlier(
+    store: Store, key: str, old: Selection, row: Session | None = None
+) -> tuple[list[str] | None, list[str], Session | None]:
+    """(`before`, `unsure`) of the selection that follows this one, and this one's row if it was carried out. `row`: an
+    earlier row of it, which is proof enough if it says so.
+    """
     if not old.id:
         return old.before, old.unsure, None
-    row = await _row(store, key, old.id)
+    if row is None or row.selected_n < old.n:
+        row = await _row(store, key, old.id)
     if row is not None and row.selected_n >= old.n:
         return [*_but(old.id, old.before or []), old.id][-BEFORE_KEPT:], old.unsure[-BEFORE_KEPT:], row
     if old.before is None:

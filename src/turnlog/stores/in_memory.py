@@ -11,9 +11,9 @@ from typing import Any
 from ..codecs import native
 from ..core import erasing, facts as session_facts, keys, query as queries
 from ..core.admission import admit
+from ..core.earlier_entries import row_after
 from ..core.entries import Entry
 from ..core.facts import ExpectedFact, Fact, FactChange
-from ..core.past import row_after
 from ..core.query import Hit, Page, Query
 from ..core.rows import milliseconds
 from ..core.search import Candidate, Sought, Wanted, has_all, newest_first

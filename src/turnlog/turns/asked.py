@@ -13,7 +13,7 @@ from ..core.keys import SessionKey
 from ..core.matching import Decision
 from ..core.path import HEAD, REQUEST
 from ..core.principals import Principal
-from ..core.said import Said
+from ..core.request_messages import RequestMessages
 from ..errors import UsageError
 
 NAME_MAX_CHARS = 256
@@ -92,7 +92,7 @@ def key_of(asked: Asked) -> tuple[str, bool]:
     return keys.format(place_of(asked.principal, asked.agent, name)), name is not None
 
 
-def ask_of(asked: Asked, said: Said) -> str:
+def ask_of(asked: Asked, said: RequestMessages) -> str:
     """Equal for two requests that ask for the same: words, head, model and parameters."""
     words = atoms.digest(said.keys).hex()
     by_id = [asked.after, *([asked.tip, asked.point] if asked.tip or asked.point else [])]

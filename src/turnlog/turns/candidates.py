@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ..core.entries import Origin
 from ..core.query import Query
-from ..core.said import Said
+from ..core.request_messages import RequestMessages
 from ..core.session import Session
 from ..errors import NotFound
 from ..sessions import own_answers
@@ -33,7 +33,7 @@ class Candidates:
         self._store = store
         self._repeats = repeats
 
-    async def of(self, place: ClientPlace, said: Said, signs: Signs) -> AsyncGenerator[list[Session]]:
+    async def of(self, place: ClientPlace, said: RequestMessages, signs: Signs) -> AsyncGenerator[list[Session]]:
         """One list after the other, each newest first. Without a name, a session is recognised only by an answer, so
         the index is asked first.
         """

@@ -23,7 +23,7 @@ from ..core.entries import Assistant, Entry, Rewind, Transcript
 from ..core.matching import Decision, PlacedSession, Words
 from ..core.path import HEAD, REQUEST, Path, note_of
 from ..core.principals import Principal
-from ..core.said import Said
+from ..core.request_messages import RequestMessages
 from ..core.session import Session, live_path, on_path
 from ..errors import Busy, Conflict, NotFound, UsageError
 from ..runtime.background import going_on
@@ -35,8 +35,8 @@ from .asked import Asked as Asked
 from .candidates import Candidates, ClientPlace
 from .journal import Journal, in_memory
 from .repeats import Repeats, Signs
-from .restless import Restless
-from .retelling import is_free
+from .replaying import is_free
+from .rewriting_clients import RewritingClients
 from .running_calls import RunningCalls
 from .stored_calls import StoredCall
 from .warm_paths import WarmPaths, is_enough
@@ -55,7 +55,7 @@ RACES_MAX = 20
 
 class _Request(Struct, frozen=True):
     asked: Asked
-    said: Said
+    said: RequestMessages
     signs: Signs
 
     @property
@@ -91,7 +91,7 @@ class Places:
         self._paths = WarmPaths(store, sessions)
         self._repeats = Repeats(clock)
         self._candidates = Candidates(store, self._repeats)
-        self._restless = Restless()
+        self._restless = RewritingClients()
         self._known: dict[bytes, tuple[Atom, ...]] = {}
         self._running = RunningCalls()
         self._puts: dict[asyncio.Task[None], str] = {}
@@ -169,7 +169,7 @@ class Places:
         if len(self._known) > KNOWN_MESSAGES:
             for digest in list(self._known)[: KNOWN_MESSAGES // 2]:
                 del self._known[digest]
-        said = Said(asked.messages, asked.read, self._known, wire=asked.wire)
+        said = RequestMessages(asked.messages, asked.read, self._known, wire=asked.wire)
         if not said.atoms and (asked.asks or not asked.says_where):
             raise UsageError("the request has no words", hint="Send at least one message with words.")
         if len(said.atoms) > ATOMS_MAX:

@@ -31,7 +31,7 @@ from ..core.tokens import input_tokens
 from ..errors import Busy, ProviderBusy, ProviderRefused, TurnlogError
 from ..runtime import tracing
 from ..stores import Store
-from . import context_edits, guarded_call, relay_ends, retelling, retry, stopping
+from . import context_edits, guarded_call, relay_ends, replaying, retry, stopping
 from .agent import Agent
 from .asked import Asked
 from .compactor import OnRequest, unlogged
@@ -117,9 +117,9 @@ class Relays:
         """A call as it runs here, or as the log tells it. `listens`: the caller must call `detach` on it."""
         call = self._calls.get((stored.row.id, stored.turn))
         if call is None:
-            call = await retelling.from_log(self._store, stored)
+            call = await replaying.from_log(self._store, stored)
             if listens and not call.over:
-                self._start(call, retelling.follow(self._store, call, stored), "retelling")
+                self._start(call, replaying.follow(self._store, call, stored), "replaying")
         if listens:
             call.attach()
         return call
@@ -333,7 +333,7 @@ class Relays:
         """The answer that another process is about to store."""
         deadline = asyncio.get_running_loop().time() + ELSEWHERE_S
         while asyncio.get_running_loop().time() < deadline:
-            is_over = await retelling.is_free(self._store, entered.session_id)
+            is_over = await replaying.is_free(self._store, entered.session_id)
             if (answer := await self.places.answer(entered.session_id, entered.turn)) is not None:
                 return answer
             if is_over:

@@ -2,7 +2,7 @@
 
 from ..core import events, turns
 from ..core.entries import Assistant, Entry, Failed
-from . import told_pieces
+from . import answer_pieces
 from .journal import FAILED_REASON_MAX_CHARS, Journal
 from .relay_call import RelayCall
 from .upstream import Upstream
@@ -30,7 +30,7 @@ def partial(call: RelayCall, upstream: Upstream, stop: str) -> list[Entry]:
 
 def pieces(call: RelayCall, upstream: Upstream, reply: Assistant) -> list[Entry]:
     """In which pieces the answer came, if the log is to keep that."""
-    kept = told_pieces.note(call.pieces, reply) if upstream.keeps_pieces and call.stored else None
+    kept = answer_pieces.note(call.pieces, reply) if upstream.keeps_pieces and call.stored else None
     return [kept] if kept else []
 
 

@@ -16,7 +16,7 @@ from ..core.entries import Assistant, Compaction, Entry, Failed
 from ..core.path import HEAD, REQUEST, note_of, said_until
 from ..core.session import Session
 from ..stores import Store
-from .told_pieces import PIECES
+from .answer_pieces import PIECES
 
 CHUNK = 200
 """Entries that are read at a time; most calls have fewer than ten."""
@@ -33,7 +33,7 @@ class StoredCall(Struct, frozen=True, kw_only=True):
     failed: Failed | None = None
     compaction: Compaction | None = None
     pieces: Mapping[str, Any] | None = None
-    """How the answer came (`told_pieces`)."""
+    """How the answer came (`answer_pieces`)."""
 
     @property
     def compacts(self) -> bool:

@@ -135,6 +135,7 @@ def _join(
         clock=clock,
         on_gone=end_turn,
         on_deleted=KeptFiles(own_files.kept(settings.home)).forget,
+        row_here=lambda session_id: runner.row_here(session_id),  # noqa: PLW0108 - the runner is made below
     )
     runner = Runner(
         store,
@@ -157,13 +158,9 @@ def _join(
         may_approve=partial(may_approve, settings.channels),
         clock=clock,
     )
-    relays = Relays(
-        store,
-        Places(store, sessions, clock=clock),
-        runner,
-        on_request=log.write if log else unlogged,
-        linger_s=settings.api.linger_s,
-    )
+    places = Places(store, sessions, clock=clock)
+    on_request = log.write if log else unlogged
+    relays = Relays(store, places, runner, on_request=on_request, linger_s=settings.api.linger_s)
     parts = Parts(
         settings=settings,
         store=store,

@@ -22,8 +22,8 @@ class Console(Protocol):
         """Shows the status of this chat, and completes its sessions, from now on."""
         ...
 
-    def show(self, text: str, tone: Tone = "plain") -> None:
-        """Prints one or several lines, escaped."""
+    def show(self, text: str, tone: Tone = "plain", hang: int | None = None) -> None:
+        """Prints one or several lines, escaped. `hang`: the indent where a line goes on; by default its own."""
         ...
 
     @property

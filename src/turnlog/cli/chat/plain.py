@@ -11,6 +11,7 @@ from ...core.events import Done, Event, Snapshot, TextDelta
 from ...texts import Texts
 from ..escaping import escape
 from ..output import columns_of_screen, write_reply
+from ..wrapping import wrap
 from .console import PROMPT, YES, Steer, Stop
 from .interrupts import on_interrupt
 from .notes import Tone, TurnNotes
@@ -45,8 +46,9 @@ class PlainConsole:
     def columns(self) -> int:
         return columns_of_screen() or 120
 
-    def show(self, text: str, tone: Tone = "plain") -> None:
-        write_reply(escape(text) + "\n")
+    def show(self, text: str, tone: Tone = "plain", hang: int | None = None) -> None:
+        room = columns_of_screen()
+        write_reply((wrap(escape(text), room, hang) if room else escape(text)) + "\n")
 
     async def ask(self, default: str = "") -> str | None:
         return await self._read(PROMPT)

@@ -35,7 +35,7 @@ class SlashCommand(Struct, frozen=True):
 
 async def _help(chat: "Chat", console: "Console", rest: str) -> None:
     for line in help_lines(chat.words):
-        console.show(line)
+        console.show(line, hang=HELP_COLUMN)
 
 
 async def _quit(chat: "Chat", console: "Console", rest: str) -> None:
@@ -92,9 +92,11 @@ TABLE: tuple[SlashCommand, ...] = (
 """In the order of /help and of completion, the most used first."""
 
 
+HELP_COLUMN = max(len(command.usage) for command in TABLE) + 2
+
+
 def help_lines(words: Texts) -> list[str]:
-    room = max(len(command.usage) for command in TABLE)
-    return [f"{command.usage:<{room}}  {command.line(words)}" for command in TABLE]
+    return [f"{command.usage:<{HELP_COLUMN}}{command.line(words)}" for command in TABLE]
 
 
 def matches(name: str) -> list[SlashCommand]:

@@ -13,7 +13,7 @@ from ...errors import UsageError
 from ...texts import Texts
 from ..escaping import inline
 from .status import cached_share, split_of
-from .transcript_view import lines_of, path_of
+from .transcript_view import TEXT_COLUMN, lines_of, path_of
 
 if TYPE_CHECKING:
     from .console import Console
@@ -75,7 +75,7 @@ async def undo_compact(chat: "Chat", console: "Console", rest: str) -> None:
 
 async def expand(chat: "Chat", console: "Console", rest: str) -> None:
     for line in lines_of(await chat.t.sessions.expand(chat.row.id, number(rest, "/expand [seq]")), chat.words):
-        console.show(line)
+        console.show(line, hang=TEXT_COLUMN)
 
 
 def number(text: str, usage: str) -> int | None:

@@ -11,7 +11,7 @@ from ..commands.sessions import listing, marked
 from ..escaping import cut, escape, inline, width
 from ..session_names import called, shown_key
 from .slash_context import number
-from .transcript_view import lines_of
+from .transcript_view import TEXT_COLUMN, lines_of
 
 if TYPE_CHECKING:
     from .console import Console
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LISTED = 50
 SAID = 20
 """Messages that /history shows when no number is given."""
+SNIPPET_MIN_CELLS = 12
+"""A snippet that has less room stands on a line of its own."""
 
 
 async def new(chat: "Chat", console: "Console", rest: str) -> None:
@@ -62,7 +64,7 @@ async def switch(chat: "Chat", console: "Console", rest: str) -> None:
     console.show(chat.words("switched", name=called(chat.row), n=chat.row.message_count))
     entries = await chat.t.sessions.read(chat.row.id, before=chat.row.last_seq + 1, limit=SAID)
     for line in lines_of(entries, chat.words, last=4):
-        console.show(line, "quiet")
+        console.show(line, "quiet", TEXT_COLUMN)
     await chat.refresh()
 
 
@@ -86,7 +88,7 @@ async def history(chat: "Chat", console: "Console", rest: str) -> None:
     loaded = await chat.t.sessions.transcript(chat.row.id)
     lines = lines_of(loaded.entries, chat.words, last=number(rest, "/history [n]") or SAID)
     for line in lines or [chat.words("nothing_said")]:
-        console.show(line)
+        console.show(line, hang=TEXT_COLUMN)
 
 
 async def fork(chat: "Chat", console: "Console", rest: str) -> None:
@@ -120,7 +122,10 @@ async def search(chat: "Chat", console: "Console", rest: str) -> None:
         about = f"{hit.time[:10]} [{hit.role}, {hit.state}]"
         head = escape(f"{mark} {hit.session_id} {hit.seq} {about} ")
         room = console.columns - 1
-        console.show(cut(head + around_match(inline(marked(hit)), room - len(head)), room))
+        if room - len(head) < SNIPPET_MIN_CELLS:
+            console.show(cut(head, room))
+            head = "    "
+        console.show(head + around_match(inline(marked(hit)), room - len(head)))
     if not hits:
         console.show(chat.words("no_hits", words=inline(rest, 60)))
 

@@ -25,6 +25,8 @@ from prompt_toolkit.styles import Style
 from ...core.events import ApprovalRequest, Done, Event
 from ...errors import TurnlogError
 from ...texts import Texts
+from ..escaping import escape
+from ..wrapping import wrap
 from .completion import ChatCompleter
 from .console import PROMPT, YES, Steer, Stop
 from .keys import InputHistory, Pastes, Rhythm, bindings
@@ -84,16 +86,17 @@ class TerminalConsole:
     def columns(self) -> int:
         return shutil.get_terminal_size().columns
 
-    def show(self, text: str, tone: Tone = "plain") -> None:
+    def show(self, text: str, tone: Tone = "plain", hang: int | None = None) -> None:
+        line = painted(text, tone, self.columns, hang)
         if self._view is not None:
-            self._view.add(painted(text, tone))
+            self._view.add(line)
         else:
-            self._write([painted(text, tone)])
+            self._write([line])
 
     shows_others = True
 
     async def show_other(self, text: str) -> None:
-        await self._print_above([painted(text, "quiet")])
+        await self._print_above([painted(text, "quiet", self.columns)])
 
     async def show_other_answer(self, text: str) -> None:
         from .markdown import render
@@ -159,7 +162,8 @@ class TerminalConsole:
     async def confirm(self, question: str) -> bool:
         asking: PromptSession[str] = PromptSession(output=self._output)
         try:
-            answer = await asking.prompt_async(f"{question} [y/N] ", handle_sigint=False)
+            asked = wrap(f"{escape(question)} [y/N]", self.columns - len(" y"))
+            answer = await asking.prompt_async(f"{asked} ", handle_sigint=False)
         except (EOFError, KeyboardInterrupt):
             return False
         return answer.strip().lower() in YES
@@ -221,7 +225,7 @@ class TerminalConsole:
         text = event.current_buffer.text
         event.current_buffer.reset()
         if text.strip() and self._view and self._steer:
-            self._view.add(painted(f"› {text}", "quiet"))
+            self._view.add(painted(f"› {text}", "quiet", self.columns))
             self._start(_quietly(self._steer, self._pastes.unfold(text)))
 
     def _interrupt(self, event: KeyPressEvent) -> None:

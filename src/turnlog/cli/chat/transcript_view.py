@@ -14,6 +14,9 @@ from .notes import SHOWN_CHARS
 LINE_MAX_CHARS = 2_000
 """Of one message; `sessions show --json` prints it whole."""
 RESULT_SHOWN_CHARS = 200
+TEXT_COLUMN = 7
+"""Where the text begins, after the seq: its further lines are indented as far."""
+_NEXT_LINE = "\n" + " " * TEXT_COLUMN
 
 
 def lines_of(
@@ -70,7 +73,7 @@ def _mark(entry: Entry) -> str:
 
 def _answer(entry: kinds.Assistant) -> list[str]:
     calls = [
-        f"       [call] {inline(str(call.get('name')))} {inline(str(call.get('input')), SHOWN_CHARS)}"
+        f"{' ' * TEXT_COLUMN}[call] {inline(str(call.get('name')))} {inline(str(call.get('input')), SHOWN_CHARS)}"
         for call in tool_uses(entry)
     ]
     words = _cut(text_of(entry.content))
@@ -79,7 +82,7 @@ def _answer(entry: kinds.Assistant) -> list[str]:
 
 def _cut(text: str) -> str:
     shown = text if len(text) <= LINE_MAX_CHARS else f"{text[:LINE_MAX_CHARS]} … ({len(text):,} characters)"
-    return escape(shown).replace("\n", "\n       ")
+    return escape(shown).replace("\n", _NEXT_LINE)
 
 
 def path_of(entries: Transcript) -> list[Interval]:

@@ -6,6 +6,7 @@ import time
 from ...core.events import Event, Snapshot, TextDelta, ThinkingDelta
 from ...texts import Texts
 from ..escaping import cut, escape
+from ..wrapping import wrap
 from .markdown import StreamedReply
 from .notes import Tone, TurnNotes
 
@@ -13,8 +14,8 @@ SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _CODES: dict[Tone, str] = {"plain": "", "quiet": "2", "good": "32", "bad": "31", "strong": "1"}
 
 
-def painted(text: str, tone: Tone) -> str:
-    safe = escape(text).replace("\t", "    ")
+def painted(text: str, tone: Tone, columns: int, hang: int | None = None) -> str:
+    safe = wrap(escape(text).replace("\t", "    "), columns, hang)
     code = _CODES[tone]
     if os.environ.get("NO_COLOR") and tone in ("good", "bad"):
         code = ""
@@ -46,7 +47,7 @@ class TurnView:
             case _:
                 for note in self._notes.of(event):
                     self.finish()
-                    self.add(painted(note.text, note.tone))
+                    self.add(painted(note.text, note.tone, self._columns))
 
     def resize(self, columns: int) -> None:
         self._columns = columns
@@ -70,4 +71,4 @@ class TurnView:
         calls = [f"{mark} {call} …" for call in self._notes.under_way]
         state = self._words("thinking" if self._is_thinking else "working")
         below = [cut(line, self._columns - 1) for line in (*calls, f"{mark} {state}")]
-        return "\n".join([*self._reply.changing(), *(painted(line, "quiet") for line in below), "› "])
+        return "\n".join([*self._reply.changing(), *(painted(line, "quiet", self._columns) for line in below), "› "])

@@ -8,9 +8,9 @@ from msgspec import to_builtins
 from ...core.prompt import as_dict
 from ...errors import UsageError
 from ...texts import words_here
-from ..chat.transcript_view import lines_of
+from ..chat.transcript_view import TEXT_COLUMN, lines_of
 from ..options import Flags, common, report, with_turnlog
-from ..output import stream_json, table, to_json, write
+from ..output import stream_json, table, to_json, write_wrapped
 from ..session_names import change_session, resolve, session_argument
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ async def expand(t: "Turnlog", flags: Flags, session: str, seq: int | None) -> N
         return
     async for page in pages:
         for line in lines_of(page, words_here()):
-            write(line)
+            write_wrapped(line, TEXT_COLUMN)
 
 
 @click.command()

@@ -11,9 +11,9 @@ from ...core.session import Session
 from ...core.survey import survey
 from ...errors import UsageError
 from ...texts import words_here
-from ..chat.transcript_view import lines_of
+from ..chat.transcript_view import TEXT_COLUMN, lines_of
 from ..options import Flags, common, report, with_turnlog
-from ..output import columns_of_screen, stream_json, table, to_json, write, write_json
+from ..output import columns_of_screen, stream_json, table, to_json, write, write_json, write_wrapped
 from ..session_names import age, called, change_session, resolve, row_json, session_argument, shown_key
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ async def show(t: "Turnlog", flags: Flags, session: str) -> None:
     left_out = survey(await t.sessions.outline(row)).left_out
     async for page in t.sessions.pages(row, named=True):
         for line in lines_of(page, words_here(), left_out=left_out):
-            write(line)
+            write_wrapped(line, TEXT_COLUMN)
 
 
 @sessions.command()

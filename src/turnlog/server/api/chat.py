@@ -170,15 +170,26 @@ async def _session(service: Service, access: Access, agent: str, data: ChatBody,
         return await access.renewed(await access.sessions.open(place))
     if wanted is None:
         return await _new(service, access, home, None)
-    try:
-        row = await access.sessions.writable(wanted)
-    except NotFound:
-        row = await _new(service, access, home, wanted)
+    row = await _named(service, access, home, wanted)
     if row.agent != agent:
         raise NotFound(f"there is no session {wanted}")
     if place is not None and row.key != keys.format(place):
         raise Conflict("the session is at another key", hint="Leave out the key, or the sessionId.")
     return row
+
+
+async def _named(service: Service, access: Access, home: SessionKey, session_id: str) -> Session:
+    """A name that had no turn here is probably new, so it is claimed before it is looked up."""
+    try:
+        access.left_here(session_id)
+    except NotFound:
+        with suppress(Conflict, NotFound, Denied):  # it is there already, or the key is closed to this principal
+            async with service.lock(keys.format(home)):
+                return await access.sessions.new(home, session_id=session_id)
+    try:
+        return await access.sessions.writable(session_id)
+    except NotFound:
+        return await _new(service, access, home, session_id)
 
 
 async def _new(service: Service, access: Access, place: SessionKey, session_id: str | None) -> Session:

@@ -17,8 +17,9 @@ from ...core.rows import Session
 from ...errors import Corrupt, NotFound, StoreUnavailable, TurnlogError
 from ...runtime import background
 from ...stores import facts
+from ...texts import Texts
 from ..service import AnyRequest, Service, acting, principal_of, service_of
-from .view import show
+from .view import frame_of, show
 
 SHOWN = 50
 LOOKED_AT = 20
@@ -73,7 +74,7 @@ async def health_page(request: AnyRequest) -> Response[str]:
         "well_streams": len(service.streams),
         "well_connections": len(service.connections),
         "sessions": await _count(request),
-        "well_up": _lasting(time.time() - STARTED),
+        "well_up": _lasting(time.time() - STARTED, frame_of(request).t),
         "well_version": __version__,
         "well_store": service.settings.store_url().partition(":")[0],
     }
@@ -115,7 +116,9 @@ def _facts() -> list[Check]:
     return [Check("well_facts", ok=False, says=str(sum(unreadable.values())))] if unreadable else []
 
 
-def _lasting(seconds: float) -> str:
+def _lasting(seconds: float, t: Texts) -> str:
     days, rest = divmod(int(seconds), 86_400)
     hours, rest = divmod(rest, 3_600)
-    return f"{days} d {hours} h" if days else f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min"
+    if days:
+        return t("lasting_days", days=days, hours=hours)
+    return t("lasting_hours", hours=hours, minutes=rest // 60) if hours else t("lasting_minutes", minutes=rest // 60)

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from ...codecs import native
 from ...codecs.dialects import HEAD_BYTES, NATIVE, FileDialect, detect
+from ...core.earlier_entries import needed, row_after
 from ...core.entries import Entry, Opened
-from ...core.past import needed, row_after
 from ...core.session import Interval, Session, describe
 from ...errors import Busy, Corrupt, NotFound
 from ..disk.files import lock, open_private, read_at, unavailable, unlock, write_all

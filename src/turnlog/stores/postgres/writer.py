@@ -16,8 +16,8 @@ from msgspec import Struct
 from ...codecs import native
 from ...core import facts as session_facts
 from ...core.admission import admit
+from ...core.earlier_entries import needed
 from ...core.entries import Entry
-from ...core.past import needed
 from ...core.rows import FOLD, decode_row
 from ...core.session import Session, describe
 from ...errors import StoreError, StoreUnavailable, TurnlogError

@@ -7,9 +7,9 @@ another connection has written, and when words were erased.
 
 from collections.abc import Sequence
 
+from ...core.earlier_entries import weights_of
 from ...core.entries import Entry
 from ...core.marks import Interval, joined
-from ...core.past import weights_of
 from ...core.weights import Weights, weight_of
 from . import statements
 from .connection import SqliteConnection

@@ -14,10 +14,10 @@ from typing import TypeVar
 from ...codecs import native
 from ...core import facts as session_facts, keys, query as queries, search
 from ...core.admission import admit
+from ...core.earlier_entries import row_after
 from ...core.entries import Entry, Selected
 from ...core.facts import ExpectedFact, Fact
 from ...core.keys import check_session_id
-from ...core.past import row_after
 from ...core.query import Hit, Page, Query
 from ...core.session import Session, marks_of
 from ...errors import StoreError

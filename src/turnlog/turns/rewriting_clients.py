@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..core.matching import Decision, PlacedSession
 from ..core.path import Path
-from ..core.said import Said
+from ..core.request_messages import RequestMessages
 
 RESTLESS_AFTER = 50
 """After this many requests in a row that rewrite more than they add, rewritten messages are not stored again."""
@@ -12,11 +12,11 @@ PLACES_KEPT = 10_000
 """Places that are counted, those used last."""
 
 
-class Restless:
+class RewritingClients:
     def __init__(self) -> None:
         self._rewrites: dict[str, int] = {}
 
-    def is_due(self, key: str, found: Sequence[PlacedSession], decision: Decision, said: Said) -> bool:
+    def is_due(self, key: str, found: Sequence[PlacedSession], decision: Decision, said: RequestMessages) -> bool:
         """Counts this request. Whether it is to be answered without being stored."""
         if decision.kind in ("forked", "joined"):
             return False
@@ -35,7 +35,7 @@ class Restless:
         return count > RESTLESS_AFTER
 
 
-def _rewritten(found: Sequence[PlacedSession], said: Said) -> Path | None:
+def _rewritten(found: Sequence[PlacedSession], said: RequestMessages) -> Path | None:
     """The session whose answers this request brings along, though its first words differ."""
     keys = set(said.keys)
     for one in found:

@@ -5,7 +5,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from turnlog.core import past
+from turnlog.core import earlier_entries
 from turnlog.core.entries import (
     Approval,
     Assistant,
@@ -74,13 +74,13 @@ def test_a_rewind_gives_the_row_of_the_fold(seed, monkeypatch):
         if seed % 2 and seq < 2 * MARKS_KEPT:  # so many marks that the row forgets some
             body = Pin(target=seq - 1) if seq % 2 else User(content="x")
         entries = [replace(body, seq=seq, ts=ts(seq))]
-        quick += (way := past._way_back(row, entries)) is not None and past._decides(
-            way[1], past.weights_of(read([*way[1].leaving, *way[1].before]))
+        quick += (way := earlier_entries._way_back(row, entries)) is not None and earlier_entries._decides(
+            way[1], earlier_entries.weights_of(read([*way[1].leaving, *way[1].before]))
         )
-        found = past.row_after(row, entries, read, log.copy)
+        found = earlier_entries.row_after(row, entries, read, log.copy)
         with monkeypatch.context() as without:
-            without.setattr(past, "_way_back", lambda row, entries: None)
-            assert found == past.row_after(row, entries, read, log.copy)
+            without.setattr(earlier_entries, "_way_back", lambda row, entries: None)
+            assert found == earlier_entries.row_after(row, entries, read, log.copy)
         row = found
         log.extend(entries)
     assert quick > 5

@@ -17,7 +17,7 @@ with framework("adk"):
 TEMP = "temp:"
 
 
-class GivenEvent(Struct, frozen=True):
+class EventInput(Struct, frozen=True):
     event: Event
     stored: EventJson
     size: int
@@ -25,7 +25,7 @@ class GivenEvent(Struct, frozen=True):
     change: StateChange
 
 
-def given_event(event: Event, delta: dict[str, Any]) -> GivenEvent:
+def event_input(event: Event, delta: dict[str, Any]) -> EventInput:
     """The event with its JSON; NotStorable if JSON cannot hold it. `delta`: its changes of the state.
 
     Parts that hold what they hold in a new event are left out of the JSON: ADK gives them back.
@@ -51,7 +51,7 @@ def given_event(event: Event, delta: dict[str, Any]) -> GivenEvent:
         raise NotStorable(f"an event cannot be stored: {error}") from error
     if not is_finite:
         raise NotStorable("an event cannot be stored: JSON has no NaN and no infinity")
-    return GivenEvent(event, stored, size, state_change(delta) if delta else StateChange())
+    return EventInput(event, stored, size, state_change(delta) if delta else StateChange())
 
 
 _UNUSED = {name: vars(value) for name, value in Event() if isinstance(value, BaseModel)}

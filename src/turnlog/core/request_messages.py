@@ -22,7 +22,7 @@ KnownMessages: TypeAlias = MutableMapping[bytes, tuple[Atom, ...]]
 """Digest of a message's bytes → its atoms."""
 
 
-class Said:
+class RequestMessages:
     def __init__(self, messages: Sequence[bytes], read: MessageReader, known: KnownMessages, *, wire: str = "") -> None:
         self._messages = messages
         self._read = read

@@ -1,4 +1,4 @@
-"""Tells a call again: from this process while it runs here, otherwise from the log, piece by piece as it came."""
+"""Replays a call: from this process while it runs here, otherwise from the log, piece by piece as it came."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from ..core.events import ErrorEvent
 from ..core.rows import milliseconds
 from ..errors import Busy, ProviderBusy
 from ..stores import Store
-from . import stored_calls, told_pieces
+from . import answer_pieces, stored_calls
 from .context_edits import COMPACTED, answer_of
 from .relay_call import CompactionNote, RelayCall, stopped
 from .stored_calls import StoredCall
@@ -48,7 +48,7 @@ def fill(call: RelayCall, stored: StoredCall) -> None:
     if stored.compaction is not None:
         call.note_compaction(stored.compaction)
     if answer is not None:
-        for piece in told_pieces.read(stored.pieces, answer):
+        for piece in answer_pieces.read(stored.pieces, answer):
             call.add(piece)
     if stored.compacts and stored.failed is None:
         _fill_compaction(call, stored)
