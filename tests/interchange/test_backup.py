@@ -108,7 +108,7 @@ def test_the_digest_is_that_of_a_copy(url, tmp_path):
 
 
 def test_a_backup_of_a_store_in_use_holds_whole_appends_and_no_deleted_session(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(paging, "FEW_ENTRIES", 3)
+    monkeypatch.setattr(paging, "FIRST_ENTRIES", 3)
     monkeypatch.setattr(paging, "PAGE_ENTRIES", 3)
     pair = [entry(type="title", title="a"), entry(type="title", title="b")]
 

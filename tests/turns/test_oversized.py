@@ -208,6 +208,25 @@ def test_pages_shrink_with_what_they_hold_and_give_every_entry_once(url, monkeyp
     asyncio.run(main())
 
 
+def test_a_tail_of_few_huge_messages_is_read_a_few_at_a_time_and_folded_too(url, monkeypatch):
+    monkeypatch.setattr(reading, "LARGE_TAIL_TOKENS", 5_000)
+    monkeypatch.setattr(paging, "PAGE_BYTES", 30_000)
+
+    async def main():
+        async with opened(url) as t:
+            for n in range(20):
+                await t.append(KEY, said(f"question {n} " + "long text " * 1_000), answered(f"answer {n}"))
+        async with opened(url) as t:
+            seen = counting(t.store)
+            await ask(t, "and now?")
+            assert sum(seen) < 40
+            assert max(seen) <= 16
+            [fold] = [entry for entry in await log(t) if isinstance(entry, Compaction)]
+            assert fold.trigger == "rescue"
+
+    run(main())
+
+
 def test_the_prompt_of_a_tail_that_is_too_large_is_what_a_turn_sends_of_it(url):
     async def main():
         provider = ScriptedProvider()
