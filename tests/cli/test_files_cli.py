@@ -434,7 +434,7 @@ def test_what_is_shown_in_parts_is_what_is_shown_at_once(here, tmp_path, monkeyp
     whole = [here(*call) for call in calls]
     assert all(code == 0 for code, _, _ in whole)
     assert "waited first" in whole[0][1]
-    monkeypatch.setattr(paging, "FEW_ENTRIES", 1)
+    monkeypatch.setattr(paging, "FIRST_ENTRIES", 1)
     monkeypatch.setattr(paging, "PAGE_ENTRIES", 2)
     assert [here(*call) for call in calls] == whole
     assert here("expand", "talk", "1", "--store", url, "--json")[1] == ""  # and no half of a list

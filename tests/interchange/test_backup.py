@@ -14,6 +14,7 @@ from turnlog.memory import open_memory, place_of
 from turnlog.server.http.auth import TOKEN_SPACES, Tokens
 from turnlog.sessions import copying
 from turnlog.stores import facts as ledger_facts
+from turnlog.stores.disk import files
 from turnlog.testing import entry, opened
 
 from ..stores import postgres
@@ -108,7 +109,7 @@ def test_the_digest_is_that_of_a_copy(url, tmp_path):
 
 
 def test_a_backup_of_a_store_in_use_holds_whole_appends_and_no_deleted_session(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(paging, "FEW_ENTRIES", 3)
+    monkeypatch.setattr(paging, "FIRST_ENTRIES", 3)
     monkeypatch.setattr(paging, "PAGE_ENTRIES", 3)
     pair = [entry(type="title", title="a"), entry(type="title", title="b")]
 
@@ -336,3 +337,22 @@ def test_a_backup_replaces_a_backup_and_no_other_file(tmp_path):
     old.write_bytes(old.read_bytes()[:-30])  # damaged
     assert asyncio.run(backup(url, old)).digest == made.digest
     assert check(old).digest == made.digest
+
+
+def test_what_a_killed_backup_has_left_is_removed_by_the_next_one_but_not_what_another_writes(tmp_path):
+    url, path = f"sqlite:{tmp_path}/one/sessions.db", tmp_path / "b.backup"
+    abandoned, written, other = (
+        tmp_path / name for name in (".b.backup.x.part", ".b.backup.y.part", ".c.backup.z.part")
+    )
+    for part in (abandoned, written, other):
+        part.write_bytes(b"x")
+
+    async def main():
+        await fill(url, tmp_path)
+        with written.open("rb") as file:
+            assert files.lock(file.fileno(), wait=False)
+            await backup(url, path)
+
+    asyncio.run(main())
+    assert (abandoned.exists(), written.exists(), other.exists()) == (False, True, True)
+    check(path)

@@ -54,7 +54,7 @@ def titles(count, word):
 
 @pytest.mark.parametrize("replaced", ["source", "target"])
 def test_a_session_that_is_replaced_while_it_is_copied_gets_nothing_of_the_other(replaced, monkeypatch):
-    monkeypatch.setattr(paging, "FEW_ENTRIES", 3)
+    monkeypatch.setattr(paging, "FIRST_ENTRIES", 3)
     monkeypatch.setattr(paging, "PAGE_ENTRIES", 3)
 
     async def main():

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import inspect
+import threading
 from collections import Counter
 from unittest.mock import patch
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 import turnlog
 from turnlog import Query, Sessions, open_store
 from turnlog.codecs import native
-from turnlog.core import compaction, paging
+from turnlog.core import compaction, fidelity, paging
 from turnlog.core.compaction import Keep
 from turnlog.core.principals import Principal
 from turnlog.core.query import UNTRASHED
@@ -464,7 +465,7 @@ async def test_a_fork_shares_the_past_and_leaves_the_source_alone(sessions, stor
 
 
 def small_pages():
-    return patch.multiple(paging, FEW_ENTRIES=2, PAGE_ENTRIES=3)
+    return patch.multiple(paging, FIRST_ENTRIES=2, FEW_ENTRIES=2, PAGE_ENTRIES=3)
 
 
 async def long_talk(sessions, store):
@@ -675,3 +676,24 @@ def test_a_number_is_searched_in_words_and_not_in_the_time_that_an_id_holds(kind
             assert (await sessions.list(Query(q="my-ch nowhere"))).total == 0
 
     asyncio.run(main())
+
+
+@on_every_store
+async def test_the_identifiers_of_a_compaction_are_counted_beside_the_event_loop(sessions, store):
+    """A large log takes many seconds, and others must be answered meanwhile."""
+    counted_in = []
+
+    def noted(*args, report=fidelity.report):
+        counted_in.append(threading.current_thread())
+        return report(*args)
+
+    row = await sessions.open(KEY)
+    await talk(store, row.id, 3)
+    async with store.lease(row.id) as lease:
+        fold = entry(type="compaction", summary="S", first_kept=5, covers=[3, 4])
+        await store.append(row.id, [fold], lease=lease)
+    with patch.object(fidelity, "report", noted):
+        [one] = await sessions.fidelity(row.id)
+    assert one.covers == (3, 4)
+    assert counted_in
+    assert threading.main_thread() not in counted_in

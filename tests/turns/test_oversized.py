@@ -5,13 +5,14 @@ import threading
 
 import pytest
 
-from turnlog import UsageError
+from turnlog import ProviderError
 from turnlog.core import oversized, paging
 from turnlog.core.entries import Compaction
 from turnlog.core.events import CompactionEnd, CompactionStart, Done
 from turnlog.sessions import reading
 from turnlog.stores.jsonl import searching, word_file
 from turnlog.testing import ScriptedProvider, answered, said
+from turnlog.turns import compactor
 
 from .talk import KEY, ask, log, opened, run, say, shown
 
@@ -102,16 +103,52 @@ def test_a_crash_before_the_append_changes_nothing_and_a_turn_that_was_cut_short
     run(main())
 
 
-def test_compacting_by_hand_folds_first_and_a_trial_says_that_it_cannot(url):
+def test_compacting_by_hand_folds_and_summarises_in_one_append_and_a_trial_shows_the_same(url):
     async def main():
         async with opened(url) as t:
             await t.append(KEY, *long_talk())
-        async with opened(url, ScriptedProvider(summaries=[{"text": "S"}])) as t:
-            with pytest.raises(UsageError, match="too long"):
-                await t.compact(KEY, dry_run=True)
+        async with opened(url, ScriptedProvider(summaries=[{"text": "S"}, {"text": "S"}])) as t:
+            trial = await t.compact(KEY, dry_run=True)
+            assert trial.covers[0] == 3
+            assert not any(isinstance(entry, Compaction) for entry in await log(t))
             report = await t.compact(KEY)
-            assert report.applied
-            assert [entry.trigger for entry in await log(t) if isinstance(entry, Compaction)] == ["rescue", "manual"]
+            assert (report.applied, report.covers) == (True, trial.covers)
+            assert report.tokens_after < report.tokens_before
+            folds = [entry for entry in await log(t) if isinstance(entry, Compaction)]
+            assert [entry.trigger for entry in folds] == ["rescue", "manual"]
+            assert len({entry.ts for entry in folds}) == 1
+
+    run(main())
+
+
+def test_compacting_a_tail_by_hand_changes_nothing_if_the_summariser_fails(url):
+    async def main():
+        async with opened(url) as t:
+            await t.append(KEY, *long_talk())
+            before = await log(t)
+        async with opened(url, ScriptedProvider(summaries=[{"error": {"status": 401, "message": "no such key"}}])) as t:
+            with pytest.raises(ProviderError):
+                await t.compact(KEY)
+            assert await log(t) == before
+
+    run(main())
+
+
+def test_what_would_need_too_many_calls_is_compacted_by_hand_with_a_digest_of_its_beginning(url, monkeypatch):
+    monkeypatch.setattr(compactor, "CHUNKS_MAX", 3)
+    monkeypatch.setattr(oversized, "TAIL_MAX_BYTES", 10**9)
+
+    async def main():
+        provider = ScriptedProvider(summaries=[{"text": "S"}] * 6, window=8_000)
+        async with opened(url, provider) as t:
+            await t.append(KEY, *long_talk())
+            report = await t.compact(KEY)
+            assert report.summary.startswith("[Of ")
+            asked = [str(prompt.messages) for prompt in provider.summary_prompts]
+            assert len(asked) == 3
+            assert "Digest of" in asked[0]
+            assert "question 0 " in asked[0]
+            assert f"question {TURNS - 50} " in asked[-1]
 
     run(main())
 
@@ -169,6 +206,25 @@ def test_pages_shrink_with_what_they_hold_and_give_every_entry_once(url, monkeyp
             assert max(map(len, [*forward[1:], *back[1:]])) < 30
 
     asyncio.run(main())
+
+
+def test_a_tail_of_few_huge_messages_is_read_a_few_at_a_time_and_folded_too(url, monkeypatch):
+    monkeypatch.setattr(reading, "LARGE_TAIL_TOKENS", 5_000)
+    monkeypatch.setattr(paging, "PAGE_BYTES", 30_000)
+
+    async def main():
+        async with opened(url) as t:
+            for n in range(20):
+                await t.append(KEY, said(f"question {n} " + "long text " * 1_000), answered(f"answer {n}"))
+        async with opened(url) as t:
+            seen = counting(t.store)
+            await ask(t, "and now?")
+            assert sum(seen) < 40
+            assert max(seen) <= 16
+            [fold] = [entry for entry in await log(t) if isinstance(entry, Compaction)]
+            assert fold.trigger == "rescue"
+
+    run(main())
 
 
 def test_the_prompt_of_a_tail_that_is_too_large_is_what_a_turn_sends_of_it(url):

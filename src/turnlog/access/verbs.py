@@ -27,6 +27,7 @@ from ..turns.compactor import compact_now
 from ..turns.deliveries import Deliveries, claim_of, delivery_key, scope_of
 from ..turns.journal import Journal
 from ..turns.queue import Incoming, QueueMode, Ticket
+from ..turns.recovery import mark_cut_short
 from ..turns.stream import TurnStream
 from . import finding, prompting, remembering
 from .approving import ApprovalVerbs, Approver
@@ -280,18 +281,17 @@ class Verbs(ApprovalVerbs, ModelVerbs):
         limits = await self._scaled(agent)
         async with self._store.lease(row.id, wait_s=EDIT_WAIT_S) as lease:
             journal = Journal(self._store, lease, await self._runner.load(row.id, row.incarnation))
-            if journal.is_partial and dry_run:
-                raise UsageError(
-                    "this session is too long to try a compaction", hint="Compact it; `undo-compact` takes it back."
-                )
-            await oversized.fold(journal, self._store, limits)
-            body = await compact_now(journal, agent.compactor, limits, focus=focus, dry_run=dry_run)
+            if not dry_run:
+                await mark_cut_short(journal)
+            folded = await oversized.bodies_of(journal, self._store, limits)
+            made = await compact_now(journal, agent.compactor, limits, focus=focus, dry_run=dry_run, folded=folded)
+        first, last = made[0], made[-1]
         return CompactionReport(
-            summary=body.summary,
-            first_kept=body.first_kept,
-            covers=body.covers,
-            tokens_before=body.tokens_before,
-            tokens_after=body.tokens_after,
+            summary=last.summary,
+            first_kept=last.first_kept,
+            covers=(first.covers[0], last.covers[1]),
+            tokens_before=first.tokens_before,
+            tokens_after=last.tokens_after,
             applied=not dry_run,
         )
 

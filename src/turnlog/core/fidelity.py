@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from . import identifiers, prices, searchable, summaries, summary_check, tokens
-from .entries import Compaction, Entry, Transcript, Undo
+from .entries import Compaction, Entry, Message, Transcript, Undo
 from .history import View, pins_text, shown_content, survey
 from .searchable import calls_in, units
 
@@ -88,7 +88,7 @@ def _of(past: Sequence[Entry], entry: Compaction, found: _Found, undone: set[int
     findable = sum(map(found.has, gone))
     written = tokens.of_text(entry.summary)
     is_digest = entry.trigger == "rescue"
-    read = 0 if is_digest else tokens.of_text(summaries.record(fold, view)) + tokens.of_text(previous)
+    read = 0 if is_digest else _record_tokens(fold, view) + tokens.of_text(previous)
     usage = {"input_tokens": read, "output_tokens": written}
     return Fidelity(
         seq=entry.seq,
@@ -103,6 +103,11 @@ def _of(past: Sequence[Entry], entry: Compaction, found: _Found, undone: set[int
         read_tokens=read,
         cost=0.0 if is_digest else prices.cost(entry.model, usage),
     )
+
+
+def _record_tokens(fold: Sequence[Message], view: View) -> int:
+    """Counted message by message: one text of them all would be as large as the log."""
+    return sum(tokens.of_text(summaries.record([message], view)) for message in fold)
 
 
 def _shown(view: View) -> Iterator[str]:

@@ -11,6 +11,8 @@ from msgspec.structs import astuple
 from .entries import Entry
 from .message_writer import PICTURES
 
+FIRST_ENTRIES = 4
+"""The entries of a first page, of which nothing is known: each may have many megabytes."""
 FEW_ENTRIES = 64
 """So many entries are read at once, whatever their size."""
 PAGE_ENTRIES = 1_000

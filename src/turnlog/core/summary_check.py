@@ -48,7 +48,7 @@ class Known(Struct, frozen=True):
 def known(plan: Plan, size: Size) -> Known:
     """What the messages to be compacted and the previous summary hold. What the prompt shows anyway is left out."""
     previous = plan.previous.summary if plan.previous else ""
-    texts = said_in(plan.fold, plan.view)
+    texts = list(said_in(plan.fold, plan.view))
     spoken = [text for entry, text in zip(plan.fold, texts, strict=True) if isinstance(entry, User | Assistant)]
     before, earlier = _split_off_corrections(previous)
     found = corrections.corrected(spoken, before, earlier)
@@ -61,10 +61,10 @@ def known(plan: Plan, size: Size) -> Known:
     return Known(tuple(names), found, replaced, shown)
 
 
-def said_in(messages: Sequence[Message], view: View) -> list[str]:
+def said_in(messages: Sequence[Message], view: View) -> Iterator[str]:
     """The text of each message, without what a search of the history answered or was asked for."""
     tools = {call: tool for message in messages for call, tool in calls_in(message).items()}
-    return [clean(said(message, whole_content(message, view), tools)) for message in messages]
+    return (clean(said(message, whole_content(message, view), tools)) for message in messages)
 
 
 def carried(previous: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ Every read and write of a session goes through this module, which checks the pri
 not see is NotFound, not Denied, so that ids cannot be guessed.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -236,7 +237,8 @@ class Sessions:
 
     async def fidelity(self, session_id: str, seq: int | None = None) -> Fidelities:
         """What became of the identifiers of each compaction, oldest first; only of the one at `seq`, if it is given."""
-        found = fidelity.report((await self.transcript(session_id)).entries, seq)
+        entries = [entry async for page in self.pages(session_id) for entry in page]
+        found = await asyncio.to_thread(fidelity.report, entries, seq)  # it reads all words, which takes long
         if seq is not None and not found:
             raise UsageError(f"entry {seq} is not a compaction", hint="Name the entry of a compaction.")
         return found

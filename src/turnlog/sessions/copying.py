@@ -115,7 +115,7 @@ async def pages(
     store: Store, session_id: str, *, after: int, to: int | None = None, incarnation: str | None = None
 ) -> AsyncIterator[list[Entry]]:
     """A transcript in pieces of limited size."""
-    count = paging.FEW_ENTRIES
+    count = paging.FIRST_ENTRIES
     while to is None or after < to:
         room = count if to is None else min(count, to - after)
         page = await store.read(session_id, after=after, limit=room, incarnation=incarnation)

@@ -19,6 +19,9 @@ from ..errors import Corrupt, NotFound, UsageError
 from ..stores import Store
 from ..stores.stamping import unreadable
 
+LARGE_TAIL_TOKENS = oversized.TAIL_MAX_BYTES // 8
+"""A tail of so many tokens may be larger than a turn may hold, however few entries it has."""
+
 
 class Loaded(Struct, frozen=True):
     """The part of a session that a turn needs: its row and its tail."""
@@ -77,11 +80,13 @@ async def around_damage(
 
 async def newest(store: Store, row: Session) -> list[Entry] | None:
     """The newest part of a tail that is larger than a turn may hold; None if all of it may be read."""
-    if row.last_seq - row.read_from < paging.FEW_ENTRIES:
+    is_large = row.token_estimate > LARGE_TAIL_TOKENS
+    if not is_large and row.last_seq - row.read_from < paging.FEW_ENTRIES:
         return None
+    first = paging.FIRST_ENTRIES if is_large else paging.FEW_ENTRIES
     found: list[Entry] = []
     size, before = 0, row.last_seq + 1
-    async for page in pages_back(store, row, before):
+    async for page in pages_back(store, row, before, first):
         found = [*page, *found]
         size += sum(map(paging.weight, page))
         if page[0].seq <= row.read_from:
@@ -93,7 +98,7 @@ async def newest(store: Store, row: Session) -> list[Entry] | None:
 
 async def pages(store: Store, row: Session, after: int = 0, before: int | None = None) -> AsyncGenerator[list[Entry]]:
     """The entries in order, as many at once as fit `paging.PAGE_BYTES`, judged by the entries before them."""
-    end, count = row.last_seq + 1 if before is None else before, paging.FEW_ENTRIES
+    end, count = row.last_seq + 1 if before is None else before, paging.FIRST_ENTRIES
     while after < end - 1:
         found = await read(store, row, after=after, limit=min(count, end - 1 - after))
         if not (page := [entry for entry in found if entry.seq < end]):
@@ -122,9 +127,10 @@ async def pages_around_damage(
             after = error.before - 1
 
 
-async def pages_back(store: Store, row: Session, before: int) -> AsyncGenerator[list[Entry]]:
-    """The same from the newest page to the oldest; each page is in order."""
-    count = paging.FEW_ENTRIES
+async def pages_back(
+    store: Store, row: Session, before: int, count: int = paging.FIRST_ENTRIES
+) -> AsyncGenerator[list[Entry]]:
+    """The same from the newest page to the oldest; each page is in order. `count`: the entries of the first page."""
     while before > 1:
         page = await read(store, row, before=before, limit=count)
         if not page:

@@ -145,8 +145,6 @@ REFUSALS: dict[str, str] = {
     "{tool} cannot take these arguments: {why}": "{tool} 无法使用这些参数：{why}",
     "Correct them, or leave them out.": "请更正，或不填写参数。",
     "the summary would need {n} calls; at most {most} are made": "摘要需要调用 {n} 次；最多调用 {most} 次",
-    "Name a summary_model with a larger window, or send a message: what does not fit is then left out without a "
-    "summary.": "请换用窗口更大的 summary_model，或直接发送消息：放不下的内容会在没有摘要的情况下省略。",
     "Nothing was changed. Try again, or name another summary_model.": (
         "未作任何更改。请重试，或指定其他 summary_model。"
     ),

@@ -5,7 +5,7 @@ on disk: the caller continues without it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -13,16 +13,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..core import compaction, guard, summaries, summary_check, tokens
-from ..core.compaction import Keep, Plan
-from ..core.entries import Compaction, Message, Transcript
+from ..core.compaction import Keep
+from ..core.entries import Compaction, Entry, Message, Transcript
 from ..core.events import CompactionEnd, CompactionStart, Tell
 from ..core.guard import Compact, Limits
+from ..core.history import View
 from ..core.measuring import CHARS_PER_TOKEN
 from ..core.prompt import Prompt
+from ..core.rescue import DIGEST_SHARE
 from ..errors import ContextOverflow, ProviderError, SummaryRefused, UsageError
 from . import retry
 from .journal import Journal
-from .recovery import mark_cut_short
 from .telemetry import Telemetry
 
 SUMMARY_TIMEOUT_S = 120.0
@@ -32,7 +33,10 @@ SUMMARY_TRIES = 2
 LIST_MIN_TOKENS = 40
 """A shorter list of what a summary lacks is not worth its heading."""
 CHUNKS_MAX = 64
-"""The most calls for one summary. Text that needs more is larger than any window; a rescue works better for it."""
+"""The most calls for one summary. Text that needs more is larger than any window; a rescue works better for it. Who
+asks for a compaction gets a summary of the newest part, begun with a digest of what comes before.
+"""
+UNREAD_NOTE = "[Of {n} earlier messages, only a digest was summarised.]\n"
 CHUNK_SHARE = 0.6
 """The share of the summariser's window for the text; the rest is for the previous summary, the answer and errors of the
 estimate.
@@ -100,7 +104,7 @@ class Compactor(Struct, frozen=True, kw_only=True):
         check = _Check(step, limits, self._room(limits))
         why, body, passed = "", self._body(step, "", focus), list[Compaction]()
         for _ in range(SUMMARY_TRIES):
-            answer = self._cut(await self._in_chunks(session_id, step.plan, limits, focus, why))
+            answer = self._cut(await self._in_chunks(session_id, step, limits, focus, why))
             body = self._body(step, answer, focus)
             why = _refusal(step, body, limits)
             if not why:
@@ -134,33 +138,41 @@ class Compactor(Struct, frozen=True, kw_only=True):
         most = self.chars
         return answer if most is None or len(answer) <= most else answer[: most - 1] + "…"
 
-    async def _in_chunks(self, session_id: str, plan: Plan, limits: Limits, focus: str, why: str) -> str:
+    async def _in_chunks(self, session_id: str, step: Compact, limits: Limits, focus: str, why: str) -> str:
         """Summarises each chunk together with the summary of those before it, so that all parts reach the result."""
-        window = self.window or limits.window
+        plan, window = step.plan, self.window or limits.window
         budget = int(window * CHUNK_SHARE)
         size = compaction.sizer(plan.view, scale=limits.scale, whole=True)
         for _ in range(SHRINKS_MAX):
             pieces = summaries.chunks(plan, size, budget)
-            if len(pieces) > CHUNKS_MAX:
-                raise SummaryRefused(
-                    f"the summary would need {len(pieces)} calls; at most {CHUNKS_MAX} are made",
-                    hint="Name a summary_model with a larger window, or send a message: what does not fit is then left "
-                    "out without a summary.",
-                )
+            before = plan.previous.summary if plan.previous else ""
+            unread = [message for piece in pieces[:-CHUNKS_MAX] for message in piece]
+            if unread and step.trigger != "manual":
+                raise SummaryRefused(f"the summary would need {len(pieces)} calls; at most {CHUNKS_MAX} are made")
+            if unread:
+                before = summaries.digest(replace(plan, fold=unread), int(window * DIGEST_SHARE) * CHARS_PER_TOKEN)
             try:
-                return await self._rolling(session_id, plan, pieces, limits, focus, why)
+                answer = await self._rolling(session_id, plan.view, before, pieces[-CHUNKS_MAX:], limits, focus, why)
+                return UNREAD_NOTE.format(n=len(unread)) + answer if unread and answer.strip() else answer
             except ContextOverflow:
                 budget //= 2
         raise SummaryRefused("the text to summarise does not fit the summariser's window, even in small parts")
 
     async def _rolling(
-        self, session_id: str, plan: Plan, pieces: list[list[Message]], limits: Limits, focus: str, why: str
+        self,
+        session_id: str,
+        view: View,
+        summary: str,
+        pieces: list[list[Message]],
+        limits: Limits,
+        focus: str,
+        why: str,
     ) -> str:
-        summary = plan.previous.summary if plan.previous else ""
+        """`summary`: of what comes before."""
         for number, piece in enumerate(pieces, 1):
             ask = summaries.ask(
                 piece,
-                plan.view,
+                view,
                 previous=summary,
                 focus=focus,
                 words=self._words(limits),
@@ -272,21 +284,22 @@ def _cut_to_fit(step: Compact, body: Compaction, limits: Limits) -> Compaction |
 
 
 async def compact_now(
-    journal: Journal, compactor: Compactor, limits: Limits, *, focus: str, dry_run: bool
-) -> Compaction:
-    """Compacts because somebody asked for it. Gives the entry that was stored, or that would be without `dry_run`.
+    journal: Journal, compactor: Compactor, limits: Limits, *, focus: str, dry_run: bool, folded: Sequence[Entry] = ()
+) -> list[Compaction]:
+    """Compacts because somebody asked for it. Gives the compactions that were stored, or that would be without
+    `dry_run`. UsageError if nothing would be gained.
 
-    UsageError if nothing would be gained.
+    `folded`: what folds a tail that is larger than any prompt. It is stored in one append with the summary of the rest.
     """
-    if not dry_run:
-        await mark_cut_short(journal)
-    step = asked_for(journal.transcript, limits)
-    if step is None:
+    added = [replace(body, seq=journal.end + n) for n, body in enumerate(folded, 1)]
+    bodies = list(folded)
+    if step := asked_for([*journal.transcript, *added], limits):
+        bodies += [await compactor.fold(journal.session_id, step, limits, focus), *step.along]
+    if not bodies:
         raise UsageError("nothing to compact", hint="Continue the conversation first.")
-    body = await compactor.fold(journal.session_id, step, limits, focus)
     if not dry_run:
-        await journal.append(body, *step.along)
-    return body
+        await journal.append(*bodies)
+    return [body for body in bodies if isinstance(body, Compaction)]
 
 
 def asked_for(transcript: Transcript, limits: Limits) -> Compact | None:

@@ -14,7 +14,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,7 +33,7 @@ from ...memory import Memo, Memory, is_there, open_memory, place_of
 from ...sessions.copying import SPACES, all_ids, copy_fact, pages
 from ...sessions.reading import described
 from ...stores import LedgerFact, Progress, Store, open_store
-from ...stores.disk.files import disk_errors, sync_dir
+from ...stores.disk.files import disk_errors, lock, sync_dir
 from ...stores.facts import every_fact
 from ...stores.stamping import now_ms, timestamp
 from .archive import VERSION, ArchiveReader, ArchiveWriter, BackupCounts, BackupSummary, is_like_one
@@ -62,18 +62,29 @@ async def backup(url: str, path: str | Path, *, progress: Progress | None = None
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(url, create=False))
         with disk_errors(f"the backup {path} cannot be written"):
+            _remove_abandoned(path)
             descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=MADE_SUFFIX)
             try:
                 with os.fdopen(descriptor, "wb") as file:
+                    lock(descriptor, wait=False)  # as long as it is unfinished: nobody takes it for an abandoned one
                     await _Backup(url, store, file).write(progress)
                     await asyncio.to_thread(_sync, file)
-                summary = await asyncio.to_thread(check, name)  # what was written can be read back
-                Path(name).replace(path)
-                sync_dir(path.parent)
+                    summary = await asyncio.to_thread(check, name)  # what was written can be read back
+                    Path(name).replace(path)
+                    sync_dir(path.parent)
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise
     return summary
+
+
+def _remove_abandoned(path: Path) -> None:
+    """What earlier backups to this file have left that were killed: nobody holds a lock on it."""
+    for part in path.parent.iterdir():
+        if part.name.startswith(f".{path.name}.") and part.name.endswith(MADE_SUFFIX):
+            with suppress(OSError), part.open("rb") as file:
+                if lock(file.fileno(), wait=False):
+                    part.unlink()
 
 
 def _sync(file: BinaryIO) -> None:

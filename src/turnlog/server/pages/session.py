@@ -1,11 +1,13 @@
 """The page of one session: its timeline, its tokens turn by turn, and what the model saw."""
 
+from contextlib import aclosing
 from typing import Annotated, Literal
 
 from litestar import Response, get
 from litestar.params import Parameter
 from msgspec.structs import replace
 
+from ...core.entries import Entry
 from ...core.principals import owns
 from ...core.session import Session
 from ...core.usage import cost_of
@@ -88,7 +90,12 @@ async def original(request: AnyRequest, agent: str, sid: str, seq: int) -> Respo
     """The messages that a compaction stands for."""
     access, row = await reading(request, agent, sid)
     sessions = access.sessions
-    entries = await sessions.expand(sid, seq)
+    entries: list[Entry] = []
+    async with aclosing(sessions.expand_pages(sid, seq)) as pages:
+        async for page in pages:
+            entries += page
+            if len(entries) > ORIGINAL_MAX:
+                break
     first = entries[:ORIGINAL_MAX]
     # Read again for the `received` entries that hold the text of user entries.
     shown = await read_some(sessions, row, after=first[0].seq - 1, before=first[-1].seq + 1) if first else []

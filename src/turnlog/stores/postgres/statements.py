@@ -129,7 +129,7 @@ async def readable_pages(
     db: PostgresPool, session_id: str, after: int = 0, before: int | None = None
 ) -> AsyncIterator[list[Entry]]:
     """The same, a part at a time."""
-    count = paging.FEW_ENTRIES
+    count = paging.FIRST_ENTRIES
     while True:
         try:
             page = await entries_of(db, session_id, after, before, count)

@@ -168,7 +168,7 @@ def entries_of(db: SqliteConnection, session_id: str, after: int, before: int | 
 
 def readable(db: SqliteConnection, session_id: str, after: int = 0, before: int | None = None) -> Iterator[Entry]:
     """Entries for computing the row, read in parts: unreadable places become entries without effect."""
-    count = paging.FEW_ENTRIES
+    count = paging.FIRST_ENTRIES
     while True:
         try:
             page = entries_of(db, session_id, after, before, count)
