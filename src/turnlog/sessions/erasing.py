@@ -132,7 +132,8 @@ def _whole_texts(entries: Iterable[Entry]) -> set[str]:
         content = getattr(entry, "content", None)
         blocks = cast("list[Block]", content) if isinstance(content, list) else [{"text": content}]
         found.update(text for block in blocks if isinstance(text := block.get("text"), str))
-        found.update(str(block.get("id")) for block in tool_uses(entry) if isinstance(entry, Assistant))
+        if isinstance(entry, Assistant):
+            found.update(str(block.get("id")) for block in tool_uses(entry))
     return {text for text in found if len(text.strip()) >= TEXT_MIN_CHARS}
 
 
