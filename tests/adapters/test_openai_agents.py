@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import turnlog
-from turnlog.core.entries import Assistant, Foreign, ToolResult, User
+from turnlog.core.entries import Assistant, Compaction, Foreign, ToolResult, User
 from turnlog.errors import Busy, Conflict, TurnlogError, UsageError
 
 from .. import warm
@@ -240,6 +240,37 @@ def test_a_compaction_shows_a_summary_and_the_rest_word_for_word_and_can_be_undo
 
         await session.holder.call(undo)
         assert await session.get_items() == items
+        session.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite", "jsonl"])
+def test_reasoning_right_before_the_boundary_stays_with_its_call_and_is_popped_after_it(url, tmp_path):
+    async def main():
+        session = TurnlogSession("ann", url if url == "memory:" else f"{url}:{tmp_path}/s")
+        kept = [
+            {"type": "reasoning", "id": "r1", "summary": [], "encrypted_content": "x"},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": "3"},
+        ]
+        await session.add_items([*long_turns(2), *kept])
+
+        async def compact(t):
+            log = session.log_of(None)
+            row = await log.find(t)
+            entries = await t.store.read(row.id)
+            start, call = entries[-7].seq, entries[-2].seq
+            await log.append(t, [Compaction(summary="Questions.", first_kept=call, covers=(start, call - 1))])
+
+        await session.holder.call(compact)
+        items = await session.get_items()
+        assert items[1:] == kept
+        for n in range(3, 0, -1):
+            assert await session.get_items(n) == items[-n:]
+        while items:
+            assert await session.pop_item() == items.pop()
+            assert await session.get_items() == items
         session.close()
 
     run(main())
