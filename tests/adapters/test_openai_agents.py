@@ -276,6 +276,34 @@ def test_reasoning_right_before_the_boundary_stays_with_its_call_and_is_popped_a
     run(main())
 
 
+@pytest.mark.parametrize("place", range(1, 6))
+def test_after_an_erasure_the_items_are_still_ones_that_the_api_takes(place, tmp_path):
+    async def main():
+        session = TurnlogSession("ann", f"sqlite:{tmp_path}/s")
+        items = [
+            {"role": "user", "content": "run it"},
+            {"type": "reasoning", "id": "r1", "summary": []},
+            {"type": "shell_call", "call_id": "c1", "id": "s1", "action": {"commands": ["ls"]}},
+            {"type": "shell_call_output", "call_id": "c1", "output": []},
+            {"type": "reasoning", "id": "r2", "summary": []},
+            {"type": "function_call", "call_id": "c2", "id": "f1", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c2", "output": "3"},
+        ]
+        await session.add_items(items)
+
+        async def erase(t):
+            row = await session.log_of(None).find(t)
+            first = row.last_seq - len(items) + 1
+            await t.erase(row.id, seqs=[first + place], redact=True, apply=True)
+
+        await session.holder.call(erase)
+        left = [item for item in await session.get_items() if item != {"role": "assistant", "content": "[erased]"}]
+        assert left == ([items[0], *items[4:]] if place < 4 else items[:4])
+        session.close()
+
+    run(main())
+
+
 def test_nothing_is_compacted_before_it_is_due_unless_forced():
     async def main():
         session = TurnlogSession("ann", "memory:", summarise=summarise, window=100_000)
