@@ -246,13 +246,15 @@ def test_a_compaction_shows_a_summary_and_the_rest_word_for_word_and_can_be_undo
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite", "jsonl"])
-def test_reasoning_right_before_the_boundary_stays_with_its_call_and_is_popped_after_it(url, tmp_path):
+def test_reasoning_and_calls_right_before_the_boundary_stay_with_what_follows_and_are_popped_after_it(url, tmp_path):
     async def main():
         session = TurnlogSession("ann", url if url == "memory:" else f"{url}:{tmp_path}/s")
         kept = [
             {"type": "reasoning", "id": "r1", "summary": [], "encrypted_content": "x"},
+            {"type": "shell_call", "call_id": "s", "action": {"commands": ["ls"]}},
             {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
             {"type": "function_call_output", "call_id": "c", "output": "3"},
+            {"type": "shell_call_output", "call_id": "s", "output": []},
         ]
         await session.add_items([*long_turns(2), *kept])
 
@@ -260,13 +262,13 @@ def test_reasoning_right_before_the_boundary_stays_with_its_call_and_is_popped_a
             log = session.log_of(None)
             row = await log.find(t)
             entries = await t.store.read(row.id)
-            start, call = entries[-7].seq, entries[-2].seq
+            start, call = entries[-9].seq, entries[-3].seq
             await log.append(t, [Compaction(summary="Questions.", first_kept=call, covers=(start, call - 1))])
 
         await session.holder.call(compact)
         items = await session.get_items()
         assert items[1:] == kept
-        for n in range(3, 0, -1):
+        for n in range(5, 0, -1):
             assert await session.get_items(n) == items[-n:]
         while items:
             assert await session.pop_item() == items.pop()

@@ -317,17 +317,16 @@ def _live(entries: list[Entry], row: Session) -> list[Entry]:
 
 
 async def _from_boundary(t: Turnlog, row: Session, live: Sequence[Entry]) -> list[Entry]:
-    """The entries from the boundary on, and the reasoning right before it, which belongs to the answer there."""
+    """The entries from the boundary on, and the reasoning and calls right before it, which belong to what is there."""
     kept = [entry for entry in live if entry.seq >= row.boundary]
     if isinstance(next(filter(responses.items_of, kept), None), User):
         return kept
-    path, seq = live_path(row.marks, row.last_seq), row.boundary - 1
-    while seq > row.pruned_to and on_path(seq, path):
+    path, seq = live_path(row.marks, row.last_seq), row.boundary
+    while (seq := max((min(last, seq - 1) for first, last in path if first < seq), default=0)) > row.pruned_to:
         [before] = await kept_entries(t).read(t, row, seq, seq)
-        if not responses.is_reasoning(before):
+        if not responses.needs_next(before):
             break
         kept.insert(0, before)
-        seq -= 1
     return kept
 
 
