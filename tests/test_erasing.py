@@ -113,6 +113,17 @@ def test_entries_by_number_bring_their_summaries_copies_and_lines(tmp_path):
     asyncio.run(work())
 
 
+def test_a_key_and_a_waiting_reply_are_listed_as_kept_however_they_are_written(tmp_path):
+    async def work():
+        async with opened("memory:", tmp_path) as t:
+            await t.sessions.open("agent:main:cli:direct:ann%20smith")
+            await t.store.ledger.put_if_absent("outbox", "1", {"text": ["dear Ann\n", 'the code is\n"4111"']})
+            assert [one.made for one in (await t.erase(text="Ann Smith")).kept] == ["label"]
+            assert [one.made for one in (await t.erase(text='is\n"4111"')).kept] == ["ledger"]
+
+    asyncio.run(work())
+
+
 def test_only_an_administrator_erases_and_says_what(tmp_path):
     async def work():
         async with opened("memory:", tmp_path) as t:

@@ -480,6 +480,36 @@ def test_a_thread_goes_on_without_a_message_that_was_erased(tmp_path, store):
 
 
 @pytest.mark.parametrize("store", ["sqlite:{}/a.db", "jsonl:{}/sessions"])
+def test_a_message_that_is_erased_by_its_number_is_listed_and_erased_in_the_checkpoints_too(tmp_path, store):
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+    call = {"id": "call_7", "name": "look", "args": {"q": "zebra argument"}}
+    said = [HumanMessage(f"message {n}", id=f"id {n}") for n in range(5)]
+    said += [HumanMessage([{"type": "text", "text": "my zebra"}], id="a"), HumanMessage("not my zebras", id="b")]
+    said += [AIMessage("", tool_calls=[call], id="c"), ToolMessage("zebra result", tool_call_id="call_7", id="d")]
+    saver = TurnlogSaver(store.format(tmp_path))
+    for n in range(5, 10):
+        put_messages(saver, said[:n])
+    saver.close()
+
+    async def work():
+        async with turnlog.open(store.format(tmp_path)) as t:
+            [row] = (await t.sessions.list()).items
+            entries = await t.store.read(row.id)
+            seqs = [one.seq for one in entries if isinstance(one, User | Assistant) and "my zebra'" in str(one)]
+            seqs += [one.seq for one in entries if isinstance(one, ToolResult)]
+            found = await t.erase(row.id, seqs=seqs, redact=True, derived=True, apply=True)
+            assert {one.made for one in found.derived} == {"fact"}
+            return [one for one in await t.store.read(row.id) if erasing.holds(one, "zebra")]
+
+    left = asyncio.run(work())
+    assert all(erasing.holds(one, "not my zebras") for one in left)
+    saver = TurnlogSaver(store.format(tmp_path))
+    assert saver.get(config())["channel_values"]["messages"] == [*said[:5], said[6]]
+    saver.close()
+
+
+@pytest.mark.parametrize("store", ["sqlite:{}/a.db", "jsonl:{}/sessions"])
 def test_words_that_are_erased_while_a_new_saver_puts_are_not_remembered(tmp_path, store):
     from langchain_core.messages import HumanMessage
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import turnlog
-from turnlog.core.entries import Assistant, Foreign, ToolResult, User
+from turnlog.core.entries import Assistant, Compaction, Foreign, ToolResult, User
 from turnlog.errors import Busy, Conflict, TurnlogError, UsageError
 
 from .. import warm
@@ -240,6 +240,67 @@ def test_a_compaction_shows_a_summary_and_the_rest_word_for_word_and_can_be_undo
 
         await session.holder.call(undo)
         assert await session.get_items() == items
+        session.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite", "jsonl"])
+def test_reasoning_and_calls_right_before_the_boundary_stay_with_what_follows_and_are_popped_after_it(url, tmp_path):
+    async def main():
+        session = TurnlogSession("ann", url if url == "memory:" else f"{url}:{tmp_path}/s")
+        kept = [
+            {"type": "reasoning", "id": "r1", "summary": [], "encrypted_content": "x"},
+            {"type": "shell_call", "call_id": "s", "action": {"commands": ["ls"]}},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": "3"},
+            {"type": "shell_call_output", "call_id": "s", "output": []},
+        ]
+        await session.add_items([*long_turns(2), *kept])
+
+        async def compact(t):
+            log = session.log_of(None)
+            row = await log.find(t)
+            entries = await t.store.read(row.id)
+            start, call = entries[-9].seq, entries[-3].seq
+            await log.append(t, [Compaction(summary="Questions.", first_kept=call, covers=(start, call - 1))])
+
+        await session.holder.call(compact)
+        items = await session.get_items()
+        assert items[1:] == kept
+        for n in range(5, 0, -1):
+            assert await session.get_items(n) == items[-n:]
+        while items:
+            assert await session.pop_item() == items.pop()
+            assert await session.get_items() == items
+        session.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("place", range(1, 6))
+def test_after_an_erasure_the_items_are_still_ones_that_the_api_takes(place, tmp_path):
+    async def main():
+        session = TurnlogSession("ann", f"sqlite:{tmp_path}/s")
+        items = [
+            {"role": "user", "content": "run it"},
+            {"type": "reasoning", "id": "r1", "summary": []},
+            {"type": "shell_call", "call_id": "c1", "id": "s1", "action": {"commands": ["ls"]}},
+            {"type": "shell_call_output", "call_id": "c1", "output": []},
+            {"type": "reasoning", "id": "r2", "summary": []},
+            {"type": "function_call", "call_id": "c2", "id": "f1", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c2", "output": "3"},
+        ]
+        await session.add_items(items)
+
+        async def erase(t):
+            row = await session.log_of(None).find(t)
+            first = row.last_seq - len(items) + 1
+            await t.erase(row.id, seqs=[first + place], redact=True, apply=True)
+
+        await session.holder.call(erase)
+        left = [item for item in await session.get_items() if item != {"role": "assistant", "content": "[erased]"}]
+        assert left == ([items[0], *items[4:]] if place < 4 else items[:4])
         session.close()
 
     run(main())

@@ -164,6 +164,40 @@ def test_calls_results_and_received_words_go_together():
     assert sorted(erasing.together(after, [4])) == [4]
 
 
+def item(kind: str, **fields: str) -> Foreign:
+    return Foreign(raw={"a_framework": {"type": kind, **fields}})
+
+
+@pytest.mark.parametrize(
+    ("seq", "together"),
+    [
+        (2, [2, 3, 4]),  # reasoning, what was said after it, and its result
+        (3, [2, 3, 4]),
+        (4, [2, 3, 4]),
+        (5, [5]),
+        (6, [6, 7]),
+        (7, [6, 7]),
+        (8, [8]),  # its call is not there
+        (9, [9]),  # nothing was said right after it
+    ],
+)
+def test_items_of_a_framework_are_erased_with_what_an_api_refuses_them_without(seq, together):
+    transcript = log(
+        item("reasoning"),
+        item("shell_call", call_id="c1"),
+        item("shell_call_output", call_id="c1"),
+        Assistant(content="done"),
+        item("reasoning"),
+        Assistant(content="more"),
+        item("shell_call_output", call_id="c2"),
+        item("reasoning"),
+        User(content="and?"),
+        Foreign(raw=["not an item"]),
+    )
+    _, plan = erased(transcript, [seq], redact=True)
+    assert plan.seqs == together
+
+
 def test_an_erased_result_is_not_shown_and_explained_as_erased():
     said = log(User(content="q"), call("c1"), ToolResult(tool_use_id="c1", content="zebra"), Assistant(content="done"))
     after, _ = erased(said, [4], redact=True)

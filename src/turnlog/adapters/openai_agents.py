@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
-from ..core.entries import Compaction, Entry, Rewind
+from ..core.entries import Compaction, Entry, Rewind, User
 from ..core.history import survey
 from ..core.session import Session, live_path, marks_of, on_path
 from ..core.user_content import with_words
@@ -295,7 +295,7 @@ async def all_items(t: Turnlog, row: Session) -> list[tuple[Entry, Item]]:
         view = survey(entries)
         assert view.compaction is not None  # the boundary is one's
         found += [(view.compaction, item) for item in responses.summary_item(view.compaction, view)]
-        live = _from_boundary(live, row.boundary)
+        live = await _from_boundary(t, row, live)
     found += [(entry, item) for entry in live for item in responses.items_of(entry)]
     return found
 
@@ -316,12 +316,18 @@ def _live(entries: list[Entry], row: Session) -> list[Entry]:
     return [entry for entry in entries if on_path(entry.seq, path)]
 
 
-def _from_boundary(live: Sequence[Entry], boundary: int) -> Sequence[Entry]:
-    """The entries from the boundary on, and the reasoning right before it, which belongs to the answer there."""
-    first = next((index for index, entry in enumerate(live) if entry.seq >= boundary), len(live))
-    while 0 < first < len(live) and responses.is_reasoning(live[first - 1]):
-        first -= 1
-    return live[first:]
+async def _from_boundary(t: Turnlog, row: Session, live: Sequence[Entry]) -> list[Entry]:
+    """The entries from the boundary on, and the reasoning and calls right before it, which belong to what is there."""
+    kept = [entry for entry in live if entry.seq >= row.boundary]
+    if isinstance(next(filter(responses.items_of, kept), None), User):
+        return kept
+    path, seq = live_path(row.marks, row.last_seq), row.boundary
+    while (seq := max((min(last, seq - 1) for first, last in path if first < seq), default=0)) > row.pruned_to:
+        [before] = await kept_entries(t).read(t, row, seq, seq)
+        if not responses.needs_next(before):
+            break
+        kept.insert(0, before)
+    return kept
 
 
 async def _pop(t: Turnlog, where: SessionLog) -> Item | None:

@@ -146,9 +146,14 @@ def summary_item(compaction: Compaction | None, view: View | None = None) -> lis
     return [{"role": "user", "content": "\n\n".join(parts)}] if parts else []
 
 
-def is_reasoning(entry: Entry) -> bool:
-    """A model's reasoning belongs to the answer or the call right after it: the API refuses one without the other."""
-    return isinstance(entry, Foreign) and any(item.get("type") == "reasoning" for item in _dicts(items_of(entry)))
+def needs_next(entry: Entry) -> bool:
+    """A model's reasoning belongs to the answer or the call right after it, and a call to a result further on: the API
+    refuses one without the other.
+    """
+    return isinstance(entry, Foreign) and any(
+        item.get("type") == "reasoning" or ("call_id" in item and not str(item.get("type")).endswith("_output"))
+        for item in _dicts(items_of(entry))
+    )
 
 
 def _dicts(items: Iterable[Any]) -> Sequence[Item]:

@@ -7,10 +7,11 @@ It is the only exception to "an entry never changes". An erased entry keeps its 
 Entries that no longer count can be erased freely: facts that were dropped or replaced, and entries that were rewound.
 Erasing any other entry is redaction, which a caller must ask for. Some entries are erased together, because one repeats
 or explains the other: a call with its results and a person's answer about it, and a user entry with the `received`
-entries that hold its words.
+entries that hold its words. The same holds for the calls, results and reasoning among a framework's own items.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -34,6 +35,7 @@ from .entries import (
 )
 from .facts import changes
 from .marks import live_path, marks_of, on_path
+from .strict_json import fields_in
 
 NAMES_AT_ONCE = 5_000
 """The names of facts that one entry drops."""
@@ -138,11 +140,13 @@ def together(transcript: Transcript, seqs: Iterable[int]) -> set[int]:
 
 def _partners(transcript: Transcript) -> dict[int, set[int]]:
     partners: dict[int, set[int]] = {}
-
-    def join(one: int, other: int) -> None:
+    for one, other in chain(_message_pairs(transcript), _item_pairs(transcript)):
         partners.setdefault(one, set()).add(other)
         partners.setdefault(other, set()).add(one)
+    return partners
 
+
+def _message_pairs(transcript: Transcript) -> Iterator[tuple[int, int]]:
     calls: dict[str, int] = {}
     early: dict[str, list[int]] = {}
     """Results that another program wrote before their calls."""
@@ -150,23 +154,52 @@ def _partners(transcript: Transcript) -> dict[int, set[int]]:
         match entry:
             case User() | ToolResult():
                 for seq in entry.from_ if isinstance(entry, User) else ():
-                    join(entry.seq, seq)
+                    yield entry.seq, seq
                 for call in _answered_by(entry):
                     if call in calls:
-                        join(entry.seq, calls[call])
+                        yield entry.seq, calls[call]
                     else:
                         early.setdefault(call, []).append(entry.seq)
             case Assistant():
                 for call in (str(block.get("id")) for block in tool_uses(entry)):
                     calls[call] = entry.seq
                     for seq in early.pop(call, ()):
-                        join(entry.seq, seq)
+                        yield entry.seq, seq
             case Approval() | ApprovalAnswer():  # they repeat the arguments
                 if entry.call in calls:
-                    join(entry.seq, calls[entry.call])
+                    yield entry.seq, calls[entry.call]
             case _:
                 pass
-    return partners
+
+
+def _item_pairs(transcript: Transcript) -> Iterator[tuple[int, int]]:
+    """Calls and results among a framework's items, and reasoning with what the model said right after it: the API
+    refuses either without the other.
+    """
+    calls: dict[str, int] = {}
+    reasoning = 0
+    for entry in transcript:
+        if not isinstance(entry, Assistant | Foreign):
+            continue
+        item = item_fields(entry) if isinstance(entry, Foreign) else {}
+        kind, call = item.get("type", ""), item.get("call_id")
+        if kind.endswith("_output"):
+            if call in calls:
+                yield entry.seq, calls[call]
+            continue
+        if reasoning and reasoning == entry.seq - 1:
+            yield entry.seq, reasoning
+        if kind == "reasoning":
+            reasoning = entry.seq
+        if call is not None:
+            calls[call] = entry.seq
+
+
+def item_fields(entry: Foreign) -> dict[str, str]:
+    """The kind of a framework's item that is no message, and the call that it belongs to."""
+    raw = fields_in(entry.raw)
+    item = fields_in(next(iter(raw.values()))) if len(raw) == 1 else {}
+    return {name: value for name in ("type", "call_id") if isinstance(value := item.get(name), str)}
 
 
 def _answered_by(entry: User | ToolResult) -> list[str]:

@@ -6,8 +6,8 @@ too large to be held is read page by page, and these questions are asked of its 
 
 from msgspec.structs import replace
 
-from .entries import Assistant, Block, Content, Entry, Facts, Title, ToolResult, User, tool_uses
-from .erasing import emptied
+from .entries import Assistant, Block, Content, Entry, Facts, Foreign, Title, ToolResult, User, tool_uses
+from .erasing import emptied, item_fields
 from .user_content import has_results
 
 
@@ -35,6 +35,8 @@ def for_erasing(entry: Entry) -> Entry:
             return replace(found, app=entry.app, put=dict.fromkeys(entry.put), drop=entry.drop)
         case Title():
             return replace(found, by=entry.by)
+        case Foreign() if entry.unknown is None:
+            return replace(found, raw={"item": item_fields(entry)})
         case _:
             return found
 

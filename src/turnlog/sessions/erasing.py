@@ -1,13 +1,12 @@
 """Finds the words to erase in sessions: in entries, and in what was made from them (summaries, titles, forks)."""
 
-from base64 import b64decode
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct, to_builtins
 
 from ..core import erasing
-from ..core.entries import Compaction, Entry, Title, Transcript, kind_of, text_of
+from ..core.entries import Assistant, Block, Compaction, Entry, Facts, Title, Transcript, kind_of, text_of, tool_uses
 from ..core.forks import words_of
 from ..core.marks import on_path, path_of
 from ..core.outline import for_erasing
@@ -17,11 +16,13 @@ from ..core.rows import Session
 from ..core.user_content import with_words
 from ..errors import Denied, UsageError
 from ..stores.finding import every_row
-from . import Sessions
+from . import Sessions, holding
 
 TEXT_MIN_CHARS = 3
 """A shorter text would be found everywhere."""
-Made: TypeAlias = Literal["entry", "summary", "title", "fork", "label", "convlog", "ledger"]
+Made: TypeAlias = Literal["entry", "summary", "title", "fact", "fork", "label", "convlog", "ledger"]
+
+_MADE: Mapping[str, Made] = {"compaction": "summary", "title": "title", "facts": "fact"}
 
 
 class FoundWords(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -63,22 +64,24 @@ def check_asked(who: Principal, seqs: Sequence[int], text: str | None, *, everyw
 async def look(sessions: Sessions, row: Session, seqs: Sequence[int], text: str | None) -> SessionFinds:
     """The words to erase in one session."""
     log: list[Entry] = []
-    holding: list[int] = []
+    holders: list[int] = []
     async for page in sessions.pages(row):
         log += map(for_erasing, page)
         if text is not None:
-            holding += [entry.seq for entry in page if _is_open(entry) and holds(entry, text)]
+            holders += [entry.seq for entry in page if _is_open(entry) and holds(entry, text)]
     if text is None:
         chosen = erasing.plan(log, seqs, redact=True).seqs
         made = _made_from(log, set(chosen))
     else:
         kinds = {entry.seq for entry in log if isinstance(entry, Compaction | Title)}
-        made = [seq for seq in holding if seq in kinds]
-        chosen = sorted(erasing.together(log, [seq for seq in holding if seq not in kinds]))
+        made = [seq for seq in holders if seq in kinds]
+        chosen = sorted(erasing.together(log, [seq for seq in holders if seq not in kinds]))
     chosen = [seq for seq in chosen if seq not in made]
     if text is not None:
         return _finds(row, log, chosen, made, [text])
-    said = [text_of(getattr(entry, "content", "")) for entry in await entries_of(sessions, row, chosen)]
+    source = await entries_of(sessions, row, chosen)
+    made += [seq for seq in await _facts_with(sessions, row, log, _whole_texts(source)) if seq not in chosen]
+    said = [text_of(getattr(entry, "content", "")) for entry in source]
     return _finds(row, log, chosen, made, [one for one in said if one.strip()])
 
 
@@ -96,11 +99,7 @@ def _finds(row: Session, log: Transcript, chosen: Sequence[int], made: Sequence[
     there = {entry.seq: entry for entry in log if _is_open(entry)}
     free = _free(log)
     entries = [FoundWords("entry", row.id, n, kind_of(there[n]), free=n in free) for n in chosen if n in there]
-    derived = [
-        FoundWords("summary" if isinstance(there[n], Compaction) else "title", row.id, n, kind_of(there[n]))
-        for n in made
-        if n in there
-    ]
+    derived = [FoundWords(_MADE[kind_of(there[n])], row.id, n, kind_of(there[n])) for n in made if n in there]
     return SessionFinds(row, entries, derived, texts)
 
 
@@ -122,33 +121,32 @@ def _made_from(log: Transcript, chosen: Collection[int]) -> list[int]:
 
 
 def holds(entry: Entry, text: str) -> bool:
-    """Whether any text in the entry contains these words; case does not matter. Bytes in facts are looked at too."""
-    wanted = text.casefold()
-    return any(wanted in found.casefold() for found in _texts(to_builtins(entry)))
+    """Whether any text in the entry contains these words. Bytes in facts are looked at too."""
+    return holding.holds(to_builtins(entry), text)
 
 
-def _texts(value: Any) -> Iterable[str]:
-    waiting: list[Any] = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            fields = cast("dict[str, Any]", item)
-            data = fields.get("$bytes")
-            if len(fields) == 1 and isinstance(data, str):
-                yield _decoded(data)
-            else:
-                waiting += [*fields.keys(), *fields.values()]
-        elif isinstance(item, list):
-            waiting += cast("list[Any]", item)
+def _whole_texts(entries: Iterable[Entry]) -> set[str]:
+    """What these messages say, and the ids of their calls: a framework that keeps a message twice repeats them."""
+    found: set[str] = set()
+    for entry in entries:
+        content = getattr(entry, "content", None)
+        blocks = cast("list[Block]", content) if isinstance(content, list) else [{"text": content}]
+        found.update(text for block in blocks if isinstance(text := block.get("text"), str))
+        if isinstance(entry, Assistant):
+            found.update(str(block.get("id")) for block in tool_uses(entry))
+    return {text for text in found if len(text.strip()) >= TEXT_MIN_CHARS}
 
 
-def _decoded(data: str) -> str:
-    try:
-        return b64decode(data, validate=True).decode("utf-8", "ignore")
-    except ValueError:
-        return data
+async def _facts_with(sessions: Sessions, row: Session, log: Transcript, texts: Collection[str]) -> list[int]:
+    """The entries with facts that repeat one of these texts."""
+    if not texts or not any(isinstance(entry, Facts) for entry in log):
+        return []
+    return [
+        entry.seq
+        async for page in sessions.pages(row)
+        for entry in page
+        if isinstance(entry, Facts) and holding.repeats(to_builtins(entry.put), texts)
+    ]
 
 
 async def related(sessions: Sessions, row: Session) -> list[Session]:

@@ -7,8 +7,9 @@ be erased (a label, a waiting reply) is listed as kept.
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
+from urllib.parse import unquote
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from ..core import keys
 from ..core.erasing import plan
@@ -22,6 +23,7 @@ from ..stores.facts import every_fact
 from ..stores.finding import every_row
 from . import Sessions
 from .erasing import FoundWords, SessionFinds, check_asked, entries_of, look, look_in_fork, related
+from .holding import holds
 
 SPACES = ("outbox", "pending", "sent", "unsent", "idempotency", "delivered", "attempts")
 """Spaces of the ledger in which texts may wait or be remembered for a while."""
@@ -121,15 +123,15 @@ class WordEraser:
     async def _kept(self, asked: EraseRequest, rows: Sequence[Session]) -> list[FoundWords]:
         if asked.text is None:
             return []
-        wanted = asked.text.casefold()
+        text = asked.text
         found = [
             FoundWords("label", row.id, 1, "session")
             for row in rows
-            if wanted in f"{row.label or ''}\n{row.key}".casefold()
+            if holds([row.label, row.key, unquote(row.key)], text)
         ]
         for space in SPACES if self._sessions.principal.agents is None else ():
             facts = every_fact(self._store.ledger, space)
-            count = sum([wanted in str(fact.value).casefold() async for fact in facts])
+            count = sum([holds(to_builtins(fact.value), text) async for fact in facts])
             found += [FoundWords("ledger", where=space, count=count)] if count else []
         return found
 

@@ -40,6 +40,7 @@ PAGE: dict[str, tuple[str, str]] = {
     "erased_entry": ("Entry", "条目"),
     "erased_summary": ("Summary", "摘要条目"),
     "erased_title": ("Title", "标题条目"),
+    "erased_fact": ("Value that a framework stored", "框架存储的值"),
     "erased_fork": ("Copy in a related session", "相关会话中的副本"),
     "erased_label": ("Label or key", "标签或键"),
     "erased_convlog": ("Channel log", "频道记录"),
