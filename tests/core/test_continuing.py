@@ -6,7 +6,7 @@ from turnlog.core import continuing
 from turnlog.core.entries import Assistant, Failed, Foreign, Opened, User
 from turnlog.core.matching import PlacedSession, Words
 from turnlog.core.path import of_log
-from turnlog.core.said import Said
+from turnlog.core.request_messages import RequestMessages
 
 REQUEST = Foreign(raw={"turnlog": "request", "ask": "a"})
 TALK = (User(content="one"), Assistant(content="First.", model="m"))
@@ -26,7 +26,7 @@ def path_of(*bodies):
 
 
 def words_of(*texts, ask="b", asks=True):
-    said = Said([text.encode() for text in texts], read, {})
+    said = RequestMessages([text.encode() for text in texts], read, {})
     return Words(said.atoms, said.keys, ask, said.text, asks)
 
 

@@ -25,7 +25,7 @@ from turnlog.core.entries import (
 from turnlog.core.matching import Decision, PlacedSession
 from turnlog.core.path import answer_to, note_of, of_log
 from turnlog.core.relayed import head_of, newest_call, notes_of
-from turnlog.core.said import Said
+from turnlog.core.request_messages import RequestMessages
 from turnlog.sessions.own_answers import newest_answer
 
 REQUEST = Foreign(raw={"turnlog": "request", "ask": "a"})
@@ -66,7 +66,7 @@ def rebuilt(body, seq):
 
 def said(*bodies):
     raw = {str(n).encode(): [body] for n, body in enumerate(bodies)}
-    return Said(list(raw), raw.__getitem__, {})
+    return RequestMessages(list(raw), raw.__getitem__, {})
 
 
 def decided(paths, *bodies, named=True, ask="", **more):
@@ -375,9 +375,9 @@ def test_what_is_brought_along_is_stored_message_by_message_and_known_ones_are_n
         return [User(content=json.loads(raw))] if raw != b"0" else [Assistant(content=[text(" ")])]
 
     known = {}
-    assert len(Said([b'"a"', b'"b"', b"0"], read, known).rest(Decision("new"))) == 2
+    assert len(RequestMessages([b'"a"', b'"b"', b"0"], read, known).rest(Decision("new"))) == 2
     assert len(reads) == 3
-    more = Said([b'"a"', b'"b"', b"0", b'"c"'], read, known)
+    more = RequestMessages([b'"a"', b'"b"', b"0", b'"c"'], read, known)
     assert (len(more.keys), len(reads)) == (3, 4)
     assert [body.content for body in more.rest(Decision("continued", rest=2))] == ["c"]
     assert more.rest(Decision("continued", rest=3)) == []
@@ -458,7 +458,7 @@ def test_the_head_of_the_newest_call_is_found_with_its_parameters():
 
 def test_a_request_that_asks_for_no_answer_stays_behind_the_answer_that_it_brings():
     path = path_of(User(content="one"), answer("First."))
-    said = Said([json.dumps("one").encode(), json.dumps("=First.").encode()], read_text, {})
+    said = RequestMessages([json.dumps("one").encode(), json.dumps("=First.").encode()], read_text, {})
     asked = matching.decide([PlacedSession(path)], said.words("a"), named=True)
     assert (asked.kind, asked.rest) == ("rewound", 0)
     kept = matching.decide([PlacedSession(path)], said.words("a", asks=False), named=True)

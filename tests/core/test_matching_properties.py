@@ -15,7 +15,7 @@ from turnlog.core.entries import Assistant, Foreign, Opened, Rewind, ToolResult,
 from turnlog.core.marks import live_path, marks_of, on_path
 from turnlog.core.matching import PlacedSession
 from turnlog.core.path import Path, of_log
-from turnlog.core.said import Said
+from turnlog.core.request_messages import RequestMessages
 
 CASES = int(os.environ.get("MATCHING_CASES", "4000"))
 WORLDS = 8
@@ -131,7 +131,7 @@ class World:
 
     def send(self, request):
         bodies = {repr(body).encode(): [body] for body in request}
-        said = Said([repr(body).encode() for body in request], bodies.__getitem__, self.known)
+        said = RequestMessages([repr(body).encode() for body in request], bodies.__getitem__, self.known)
         if not said.atoms:
             return None
         busy = {one for one in self.paths if self.is_likely(0.1)}
