@@ -91,6 +91,15 @@ def test_a_worker_that_is_killed_is_started_again_and_its_turn_is_taken_over(tmp
             assert "answered" in str([entry["content"] for entry in entries if entry["type"] == "assistant"])
 
 
+def test_a_worker_that_died_before_an_orderly_close_does_not_change_the_exit_code(tmp_path):
+    with running(tmp_path / "home", args=["--workers", "2"]) as server:
+        wait_until(lambda: starts(server) == 2)
+        [_, killed] = workers_of(server)
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: not Path(f"/proc/{killed}").exists())  # its parent knows
+        assert server.stop() == 0
+
+
 def _metric(server, name):
     with server.client() as client:
         told = client.get("/metrics", headers={"Connection": "close"}).text

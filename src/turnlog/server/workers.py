@@ -138,6 +138,8 @@ class Worker:
             if self._process is None:
                 await self.start()
             await self.wait()
+            if not self._closing.is_set():
+                self.code = 0  # it is started again: how it died says nothing about how the server ends
             pause = AGAIN_FIRST_S if loop.time() - begun > LIVED_S else min(2 * pause, AGAIN_MAX_S)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), pause)

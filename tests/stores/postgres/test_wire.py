@@ -133,6 +133,24 @@ def test_a_connection_that_breaks_costs_no_statement_that_went_out_on_it(tmp_pat
     asyncio.run(main())
 
 
+def test_a_server_that_resets_the_connection_is_noticed_also_by_uvloop():
+    """uvloop stops watching the socket then, and tells nobody."""
+    uvloop = pytest.importorskip("uvloop")
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%%reset me%%' AND state = 'active'"
+    large = "x" * 5_000_000  # the server has not read all of it when it closes its socket: that resets the connection
+
+    async def main():
+        db = pool(size=1)
+        slow = asyncio.ensure_future(db.one("SELECT 1 FROM pg_sleep(1) /* reset me */"))
+        behind = asyncio.ensure_future(db.one("SELECT length(%s::text)", (large,)))
+        await until(lambda: (True,) in postgres.server().sql(f"{end} AND pid <> pg_backend_pid()", values=()))
+        async with asyncio.timeout(GIVES_UP_S):
+            assert await asyncio.gather(slow, behind) == [1, len(large)]
+            await db.close()
+
+    uvloop.run(main())
+
+
 def test_a_connection_that_is_broken_before_anything_is_sent_costs_no_statement_that_was_to_go_out_on_it():
     async def main():
         db = pool(size=1)

@@ -7,12 +7,9 @@ server connection for each.
 """
 
 import asyncio
-import os
 import re
-import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
@@ -30,6 +27,10 @@ PostgresConnection: TypeAlias = AsyncConnection[PostgresRow]
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 _PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?([sbt%])")
 _transformer = cast("type[abc.Transformer]", adapt.Transformer)  # pyright: ignore - of the driver's compiled part
+LOOK_S = 1.0
+"""How often a connection is read without being told to while an answer is due. uvloop stops watching a socket that was
+reset, and says nothing: a crash of the server would never be noticed.
+"""
 _FORMATS = {"s": PyFormat.AUTO, "b": PyFormat.BINARY, "t": PyFormat.TEXT}
 
 
@@ -70,6 +71,8 @@ class PostgresWire:
         self._sent: deque[tuple[PostgresCall, abc.Transformer]] = deque()
         self._result: PGresult | None = None
         self._alarm: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """When the first statement must have its answer."""
         self._is_writing = False
         self._is_open = True
         self.is_usable = True
@@ -173,12 +176,22 @@ class PostgresWire:
             self._alarm.cancel()
         self._alarm = None
         if self._sent:
-            self._alarm = self._loop.call_later(self._sent[0][0].limit_s, self._cut)
+            self._due = self._loop.time() + self._sent[0][0].limit_s
+            self._look_later()
 
-    def _cut(self) -> None:
-        """Ends a call without an answer by closing the socket, because cancelling would wait for the other side."""
-        with suppress(OSError), socket.socket(fileno=os.dup(self._socket)) as wire:
-            wire.shutdown(socket.SHUT_RDWR)
+    def _look_later(self) -> None:
+        self._alarm = self._loop.call_later(min(LOOK_S, self._due - self._loop.time()), self._look)
+
+    def _look(self) -> None:
+        """Ends a call without an answer by closing the connection: cancelling would wait for the other side."""
+        first = self._sent[0]
+        self._read()
+        if not self._sent or self._sent[0] is not first:
+            return
+        if self._loop.time() < self._due:
+            self._look_later()
+        else:
+            self._break(psycopg.OperationalError(f"no answer for {first[0].limit_s:g} s"))
 
     def _break(self, error: psycopg.Error) -> None:
         self.close()
