@@ -42,7 +42,7 @@ def _no_keys(monkeypatch):
 WRONG = {
     "unknown model": (lambda: asked(model_name="claude-opus"), UsageError, "anthropic:claude-opus"),
     "missing key": (lambda: asked(model_name="openai:gpt-5.5"), ProviderError, "OPENAI_API_KEY"),
-    "misspelt setting": (lambda: connected(modle_name="offline"), UsageError, "model.name"),
+    "misspelt setting": (lambda: connected(modle_name="offline"), UsageError, "model_name"),
     "misspelt argument": (lambda: connected().session("ann", usr="ann"), UsageError, "user"),
     "wrong value": (lambda: connected(store_durability="maybe"), UsageError, "store.durability"),
     "wrong URL": (lambda: connected("mysql://localhost/x"), UsageError, "postgresql://"),

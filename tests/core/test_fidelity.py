@@ -1,7 +1,9 @@
 """What became of the identifiers of each compaction, counted from the log alone."""
 
+import pytest
 from msgspec.structs import replace
 
+from turnlog import UsageError
 from turnlog.core import fidelity
 from turnlog.core.entries import Assistant, Compaction, Opened, Pin, ToolResult, Undo, User
 
@@ -44,7 +46,8 @@ def test_what_the_previous_summary_says_counts_at_the_next_compaction():
     assert one.kept == 4
     assert (two.identifiers, two.kept, two.searchable, two.lost) == (5, 1, 4, 0)
     assert fidelity.report(log(first, later, second), only=two.seq) == [two]
-    assert fidelity.report(log(first, later, second), only=2) == []
+    with pytest.raises(UsageError, match="entry 2 is not a compaction"):
+        fidelity.report(log(first, later, second), only=2)
 
 
 def test_what_a_search_was_asked_and_answered_does_not_count():

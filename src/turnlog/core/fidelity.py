@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..errors import UsageError
 from . import identifiers, prices, searchable, summaries, summary_check, tokens
 from .entries import Compaction, Entry, Message, Transcript, Undo
 from .history import View, pins_text, shown_content, survey
@@ -42,10 +43,12 @@ class Fidelity(Struct, frozen=True, kw_only=True):
 
 
 def report(transcript: Transcript, only: int | None = None) -> list[Fidelity]:
-    """Oldest first. `only`: the seq of one compaction."""
+    """Oldest first. `only`: the seq of one compaction; UsageError if it is none."""
     places = [
         index for index, entry in enumerate(transcript) if isinstance(entry, Compaction) and only in (None, entry.seq)
     ]
+    if only is not None and not places:
+        raise UsageError(f"entry {only} is not a compaction", hint="Name the entry of a compaction.")
     places = places[-COMPACTIONS_MAX:]
     undone = {entry.target for entry in transcript if isinstance(entry, Undo)}
     found = _Found()
