@@ -604,6 +604,74 @@ def test_a_guarded_model_is_sent_what_fits_and_the_summary_is_stored(tmp_path):
     run(main())
 
 
+RULES = [
+    {"role": "developer", "content": "Always answer in verse."},
+    {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "Never name the price."}]},
+]
+
+
+@pytest.mark.parametrize("url", ["memory:", "jsonl"])
+def test_instructions_are_not_summarised_but_stay_word_for_word_before_the_summary(url, tmp_path):
+    async def main():
+        place = url if url == "memory:" else f"{url}:{tmp_path}/s"
+        session = TurnlogSession("ann", place, summarise=summarise, window=8_000)
+        items = [RULES[0], *long_turns(20), RULES[1], *long_turns(20)]
+        await session.add_items(items)
+        await session.run_compaction({"force": True})
+        found = await session.get_items()
+        assert found[:2] == RULES
+        assert "each was answered" in found[2]["content"]
+        assert found[3:] == items[-len(found[3:]) :]
+        assert (await session.get_items(3)) == found[-3:]
+
+        await session.add_items(long_turns(40))
+        await session.run_compaction({"force": True})
+        assert [one in RULES for one in await session.get_items()].index(False) == 2
+
+        async def undo(t):
+            [row] = (await t.sessions.list()).items
+            await t.sessions.undo(row.id)
+            await t.sessions.undo(row.id)
+
+        await session.holder.call(undo)
+        assert await session.get_items() == [*items, *long_turns(40)]
+        session.close()
+
+    run(main())
+
+
+def test_instructions_outlive_the_summary_that_is_taken_back(tmp_path):
+    async def main():
+        session = TurnlogSession("ann", f"sqlite:{tmp_path}/a.db", summarise=summarise, window=8_000)
+        await session.add_items([RULES[0], *long_turns(40)])
+        await session.run_compaction({"force": True})
+        while "each was answered" not in str(await session.pop_item()):
+            pass
+        assert await session.get_items() == RULES[:1]
+        assert await session.pop_item() == RULES[0]
+        assert await session.pop_item() is None
+        session.close()
+
+    run(main())
+
+
+def test_a_guarded_model_keeps_instructions_before_the_summary_that_it_stores(tmp_path):
+    async def main():
+        session = TurnlogSession("ann", f"sqlite:{tmp_path}/a.db", summarise=summarise, window=8_000)
+        items = [RULES[0], *long_turns(40)]
+        await session.add_items(items)
+        inner = WindowModel(32_000)
+        asked = [*items, {"role": "user", "content": "and now?"}]
+        await guarded(inner, session).get_response("be brief", asked, None, [], None, [], None)
+        assert inner.inputs[-1][0] == RULES[0]
+        found = await session.get_items()
+        assert found[0] == RULES[0]
+        assert found == inner.inputs[-1][: len(found)]
+        session.close()
+
+    run(main())
+
+
 def test_a_run_of_many_calls_uses_its_summary_until_it_is_undone(tmp_path):
     """A run gives the same items at each call, and those that it has added."""
 
@@ -714,9 +782,9 @@ def test_fit_folds_into_a_digest_and_keeps_instructions_and_the_newest():
 
 def test_a_pop_is_not_overtaken_again_and_again(monkeypatch, tmp_path):
     """As it was by another process that added without a pause: it need not read anything before."""
-    from turnlog.adapters import openai_agents
+    from turnlog.adapters import openai_items
 
-    newest_of = openai_agents._newest_of
+    newest_of = openai_items.newest_of
     overtakers = []
 
     async def work():
@@ -733,9 +801,9 @@ def test_a_pop_is_not_overtaken_again_and_again(monkeypatch, tmp_path):
                 return found
 
             with monkeypatch.context() as slowed:
-                slowed.setattr(openai_agents, "_newest_of", overtaken)
+                slowed.setattr(openai_items, "newest_of", overtaken)
                 popped = await slow.pop_item()
-                slowed.setattr(openai_agents, "_newest_of", newest_of)
+                slowed.setattr(openai_items, "newest_of", newest_of)
                 await asyncio.gather(*overtakers)
             return popped["content"], [one["content"] for one in await slow.get_items()]
 

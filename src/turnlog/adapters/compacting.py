@@ -1,10 +1,13 @@
 """Compacts a framework's session when its trigger says so, or on demand."""
 
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import guard
-from ..core.entries import Compaction
+from ..core.entries import Compaction, Entry
 from ..core.guard import Compact, Limits
 from ..core.session import Session
 from ..errors import ProviderError
@@ -15,6 +18,9 @@ from ..turns.compactor import Compactor, asked_for
 from ..turns.journal import Journal
 from ..turns.own_call import Summarise, summariser
 from .session_log import SessionLog
+
+PinsOf: TypeAlias = Callable[[Session, Iterable[Entry], int], list[Entry]]
+"""The row, the entries of the tail, the first entry kept → what keeps some of the others word for word."""
 
 
 class Policy(Struct, frozen=True):
@@ -46,7 +52,7 @@ async def folded(t: Turnlog, agent: str, policy: Policy, session_id: str, step: 
     return await (await compactor(t, agent, policy)).fold(session_id, step, bounds)
 
 
-async def compact(t: Turnlog, where: SessionLog, policy: Policy, *, force: bool) -> bool:
+async def compact(t: Turnlog, where: SessionLog, policy: Policy, pins: PinsOf, *, force: bool) -> bool:
     """Whether it was compacted. ProviderError if no good summary was written: then nothing has changed."""
     row = await where.find(t)
     if row is None:
@@ -59,7 +65,8 @@ async def compact(t: Turnlog, where: SessionLog, policy: Policy, *, force: bool)
         step = asked_for(journal.transcript, bounds) if force else guard.compact_if_due(journal.transcript, bounds)
         if step is None:
             return False
-        await journal.append(await folded(t, row.agent, policy, row.id, step, bounds), *step.along)
+        body = await folded(t, row.agent, policy, row.id, step, bounds)
+        await journal.append(body, *step.along, *pins(journal.row, journal.transcript, body.first_kept))
     return True
 
 

@@ -23,6 +23,7 @@ from .checkpoints import digest
 from .dialects import ResponsesDialect
 from .fitting import FitDraft, GuardedSteps
 from .framework import framework
+from .openai_items import all_items, pins_of
 from .responses import Item
 from .session_log import AGENT, SessionLog
 
@@ -157,8 +158,6 @@ async def _store(t: Turnlog, where: SessionLog, body: Compaction, items: Sequenc
 
     Returns its entry, or 0.
     """
-    from .openai_agents import all_items
-
     row = await where.find(t)
     if row is None:
         return 0
@@ -171,7 +170,8 @@ async def _store(t: Turnlog, where: SessionLog, body: Compaction, items: Sequenc
     if isinstance(known[kept][0], Compaction) or first <= row.boundary:
         return 0
     try:
-        stored = await where.append(t, [replace(body, first_kept=first, covers=(start, first - 1))], row=row)
+        pins = pins_of(row, (entry for entry, _ in known), first)
+        stored = await where.append(t, [replace(body, first_kept=first, covers=(start, first - 1)), *pins], row=row)
     except TurnlogError:
         return 0  # somebody else has written: the session compacts itself after the turn
     return stored[0].seq

@@ -18,21 +18,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
-from ..core.entries import Compaction, Entry, Rewind, User
-from ..core.history import survey
-from ..core.session import Session, live_path, marks_of, on_path
-from ..core.user_content import with_words
-from ..errors import Conflict, Corrupt, NotFound, ProviderError
+from ..core.entries import Compaction, Entry, Rewind
+from ..core.session import Session
+from ..errors import Conflict, NotFound, ProviderError
 from ..library import Turnlog
 from ..stores import GivenLease
 from ..turns.own_call import Summarise
-from . import compacting, responses
+from . import compacting, openai_items, responses
 from .framework import framework
-from .kept_entries import kept_entries
 from .not_storable import NotStorable as NotStorable
 from .resident import holder
 from .responses import Item
-from .session_log import TAKEN_BACK, LiveEntries, SessionLog, key_of, lacks_words, taken_back, worded
+from .session_log import TAKEN_BACK, LiveEntries, SessionLog, key_of, taken_back
 
 with framework("openai-agents"):
     from agents import SessionSettings
@@ -92,7 +89,7 @@ class TurnlogSession(SessionABC):
             return []
         most = wanted if wanted is not None and wanted > 0 else None
         where = self.log_of(wrapper)
-        found = await self.holder.call(lambda t: _items(t, where, most))
+        found = await self.holder.call(lambda t: openai_items.items_of(t, where, most))
         return cast("list[TResponseInputItem]", found)
 
     async def add_items(
@@ -139,7 +136,7 @@ class TurnlogSession(SessionABC):
         force = bool(args and args.get("force"))
         policy = self.policy()
         try:
-            await self.holder.call(lambda t: compacting.compact(t, where, policy, force=force))
+            await self.holder.call(lambda t: compacting.compact(t, where, policy, openai_items.pins_of, force=force))
         except ProviderError as error:
             if force:
                 raise
@@ -253,81 +250,10 @@ class Seen(Struct, frozen=True):
     is_complete: bool
 
 
-async def _items(t: Turnlog, where: SessionLog, most: int | None) -> list[Item]:
-    row = await where.find(t)
-    if row is None:
-        return []
-    if most is None and row.boundary == 1:
-        return responses.items_in(_live(await _tail(t, row), row))
-    found = await all_items(t, row) if most is None else await _newest(t, row, most)
-    return [item for _, item in found]
-
-
 async def _seen(t: Turnlog, where: SessionLog, limit: int) -> Seen:
     row = await where.find(t)
-    found = await _newest(t, row, limit + 1) if row else []
+    found = await openai_items.newest(t, row, limit + 1) if row else []
     return Seen(found[-limit:], len(found) <= limit)
-
-
-async def _newest(t: Turnlog, row: Session, most: int) -> list[tuple[Entry, Item]]:
-    """That many items from the end, oldest first."""
-    return await _newest_of(t, row, LiveEntries(t, row, expected=most + 1), most)
-
-
-async def _newest_of(t: Turnlog, row: Session, live: LiveEntries, most: int) -> list[tuple[Entry, Item]]:
-    found: list[tuple[Entry, Item]] = []
-    async for entry in live:
-        if entry.seq < row.boundary:
-            return (await all_items(t, row))[-most:]  # the summary is among them
-        whole = await worded(t, row, entry) if lacks_words(entry) else entry
-        found += [(whole, item) for item in reversed(responses.items_of(whole))]
-        if len(found) >= most:
-            break
-    return found[:most][::-1]
-
-
-async def all_items(t: Turnlog, row: Session) -> list[tuple[Entry, Item]]:
-    """All items from the boundary on. One item, the summary, stands for those before it."""
-    entries = await _tail(t, row)
-    live = _live(entries, row)
-    found: list[tuple[Entry, Item]] = []
-    if row.boundary > 1:
-        view = survey(entries)
-        assert view.compaction is not None  # the boundary is one's
-        found += [(view.compaction, item) for item in responses.summary_item(view.compaction, view)]
-        live = await _from_boundary(t, row, live)
-    found += [(entry, item) for entry in live for item in responses.items_of(entry)]
-    return found
-
-
-async def _tail(t: Turnlog, row: Session) -> list[Entry]:
-    """The entries from the boundary on, and those that they name. All have their words."""
-    if row.read_from == 1:
-        with suppress(Corrupt):  # read below, around the damage
-            return with_words(await kept_entries(t).read(t, row, 1, row.last_seq))
-    return with_words((await t.sessions.load(row)).entries)
-
-
-def _live(entries: list[Entry], row: Session) -> list[Entry]:
-    """Those that count."""
-    if all(mark.kind != "rewind" for mark in row.marks):
-        return entries
-    path = live_path(marks_of(entries), row.last_seq)
-    return [entry for entry in entries if on_path(entry.seq, path)]
-
-
-async def _from_boundary(t: Turnlog, row: Session, live: Sequence[Entry]) -> list[Entry]:
-    """The entries from the boundary on, and the reasoning and calls right before it, which belong to what is there."""
-    kept = [entry for entry in live if entry.seq >= row.boundary]
-    if isinstance(next(filter(responses.items_of, kept), None), User):
-        return kept
-    path, seq = live_path(row.marks, row.last_seq), row.boundary
-    while (seq := max((min(last, seq - 1) for first, last in path if first < seq), default=0)) > row.pruned_to:
-        [before] = await kept_entries(t).read(t, row, seq, seq)
-        if not responses.needs_next(before):
-            break
-        kept.insert(0, before)
-    return kept
 
 
 async def _pop(t: Turnlog, where: SessionLog) -> Item | None:
@@ -347,11 +273,13 @@ async def _pop(t: Turnlog, where: SessionLog) -> Item | None:
 async def _pop_from(t: Turnlog, where: SessionLog, row: Session, lease: GivenLease) -> Item | None:
     """None: as far as this row says, there is no item."""
     live = LiveEntries(t, row, expected=TAKEN_BACK)
-    found = await _newest_of(t, row, live, 1)
+    found = await openai_items.newest_of(t, row, live, 1)
     if not found:
         return None
     entry, item = found[0]
     rest = responses.items_of(entry)[:-1]  # an answer with calls is several items
+    if isinstance(entry, Compaction):
+        rest = [each for _, each in (await openai_items.all_items(t, row))[:-1]]  # instructions
     back = await taken_back(row, live, 1 if isinstance(entry, Compaction) else entry.seq)
     await where.append(t, [*back, *map(stored, rest)], row=row, lease=lease)
     return item
@@ -375,17 +303,17 @@ async def _replace(
     `may_go`: of the items before it, those at the beginning that are no longer wanted.
     """
     row = await where.find(t)
-    items = await all_items(t, row) if row else []
+    items = await openai_items.all_items(t, row) if row else []
     start = len(items) - len(expected)
     if row is None or start < 0 or _seqs(items[start:]) != _seqs(expected):
         return False
     kept = items[:start]
     gone = next((index for index, (_, item) in enumerate(kept) if not may_go or not may_go(item)), len(kept))
-    if gone:
+    first = expected[0][0]
+    if gone or isinstance(first, Compaction) or first.seq < row.boundary:
         back: list[Entry] = [Rewind(to=1), *(stored(item) for _, item in kept[gone:])]
     else:
-        first = 1 if isinstance(expected[0][0], Compaction) else expected[0][0].seq
-        back = await taken_back(row, LiveEntries(t, row), first)
+        back = await taken_back(row, LiveEntries(t, row), first.seq)
     try:
         await where.append(t, [*back, *bodies], row=row)
     except (Conflict, NotFound):
