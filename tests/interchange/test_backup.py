@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 
 import pytest
 
@@ -202,11 +203,17 @@ def rewritten(path, change):
     path.write_bytes(gzip.compress(b"".join(change(lines))))
 
 
+def counted_in_words(last):
+    return json.dumps({**json.loads(last), "counts": {"sessions": "three"}}).encode() + b"\n"
+
+
 DAMAGE = {
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:-40]),
     "no last line": lambda path: rewritten(path, lambda lines: lines[:-1]),
     "a changed word": lambda path: rewritten(path, lambda lines: [line.replace(b"Ada", b"Eve") for line in lines]),
     "a lost line": lambda path: rewritten(path, lambda lines: [*lines[:3], *lines[4:]]),
+    "no counts": lambda path: rewritten(path, lambda lines: [*lines[:-1], lines[-1].replace(b'"counts"', b'"other"')]),
+    "counts of another kind": lambda path: rewritten(path, lambda lines: [*lines[:-1], counted_in_words(lines[-1])]),
     "more after the end": lambda path: rewritten(path, lambda lines: [*lines, b"{}\n"]),
     "not JSON": lambda path: rewritten(path, lambda lines: [*lines[:2], b"nonsense\n", *lines[2:]]),
     "half a character": lambda path: rewritten(path, lambda lines: [*lines[:2], b'{"a":"\xff"}\n', *lines[2:]]),

@@ -107,8 +107,7 @@ class ArchiveReader:
             if number == 1:
                 made = self._made(value)
             elif value is not None and value.get("turnlog") == "end":
-                self._check_end(value, sha256.hexdigest())
-                self.summary = BackupSummary(msgspec.convert(value["counts"], BackupCounts), str(value["digest"]), made)
+                self.summary = self._ended(value, sha256.hexdigest(), made)
             elif self.summary is not None:
                 raise self._damaged(f"line {number} is after the end")
             else:
@@ -148,9 +147,13 @@ class ArchiveReader:
             )
         return str(value.get("made", ""))
 
-    def _check_end(self, value: dict[str, Any], found: str) -> None:
+    def _ended(self, value: dict[str, Any], found: str, made: str) -> BackupSummary:
         if value.get("sha256") != found:
             raise self._damaged("its digest differs: it was changed after it was made")
+        try:
+            return BackupSummary(msgspec.convert(value.get("counts"), BackupCounts), str(value.get("digest")), made)
+        except msgspec.ValidationError as error:
+            raise self._damaged("its last line does not say what it holds") from error
 
     def _damaged(self, why: str) -> Corrupt:
         return Corrupt(
