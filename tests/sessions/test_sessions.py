@@ -128,6 +128,16 @@ async def test_a_remembered_row_that_has_grown_since_is_deactivated_all_the_same
 
 
 @on_every_store
+async def test_a_remembered_row_that_was_archived_then_hides_no_session_that_is_active_now(sessions, store):
+    first = await sessions.open(KEY)
+    archived = (await store.append(first.id, [turnlog.Status(value="archived")])).row
+    await store.append(first.id, [turnlog.Status(value="active")])
+    remembering = Sessions(store, row_here={first.id: archived}.get)
+    second = await remembering.new(KEY, session_id="second")
+    assert [row.id for row in (await store.find(Query(key=KEY, status="active"))).items] == [second.id]
+
+
+@on_every_store
 async def test_a_remembered_row_of_an_earlier_selection_proves_nothing(sessions, store):
     """Its process saw it before another one was selected, and it again."""
     first = await sessions.open(KEY)

@@ -129,12 +129,15 @@ async def _earlier(
 
 
 async def others_active(store: Store, key: str, selection: Selection, last: Session | None = None) -> list[Session]:
-    """Sessions of this key that are active in their logs, without the selected one. `last`: a known row."""
+    """Sessions of this key that are active in their logs, without the selected one. `last`: a row of one of them, maybe
+    an earlier one.
+    """
     if selection.before is None:
         found = (await store.find(Query(key=key, status="active", limit=PAGE_MAX))).items
     else:
         names = dict.fromkeys([*selection.unsure, *selection.before[-1:]])
-        found = [last if last and last.id == name else await _row(store, key, name) for name in names]
+        known = {last.id: last} if last and last.status == "active" else {}
+        found = [known.get(name) or await _row(store, key, name) for name in names]
     return [row for row in found if row is not None and row.status == "active" and row.id != selection.id]
 
 
